@@ -1,0 +1,1 @@
+"""The endpoint that clients and servers speak to (PROTOCOL.md §2)."""

@@ -1,0 +1,1 @@
+"""The fixed-size pool that checks signatures, in batches."""

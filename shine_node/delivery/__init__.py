@@ -1,0 +1,1 @@
+"""Delivery of direct messages: intake, attempts, worker (PROTOCOL.md §5)."""

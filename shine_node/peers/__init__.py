@@ -1,0 +1,1 @@
+"""Links to other servers: one WSS a peer (PROTOCOL.md §7)."""

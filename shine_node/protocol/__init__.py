@@ -1,0 +1,1 @@
+"""What the bytes and the rules are. Pure: no I/O, no clock, no asyncio, no LMDB."""

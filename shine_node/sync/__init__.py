@@ -1,0 +1,1 @@
+"""Catch-up between the two servers of a user (PROTOCOL.md §6)."""
