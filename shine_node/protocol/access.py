@@ -105,7 +105,7 @@ class User(NamedTuple):
 
 
 def is_server_url(url: str, *, allow_insecure: bool) -> bool:
-    """Say whether a text is a server URL: ``wss://`` (or ``ws://`` where allowed), printable ASCII, ≤ 256 characters."""
+    """Say whether a text is a server URL: ``wss://`` (or ``ws://`` where allowed), printable ASCII, ≤ 256 of it."""
     if len(url) > MAX_URL_CHARACTERS or _URL.fullmatch(url) is None:
         return False
     return allow_insecure or url.startswith("wss://")
