@@ -26,6 +26,8 @@ __all__ = [
     "check_record",
     "is_newer",
     "is_server_url",
+    "make_user",
+    "parse_identity",
     "parse_record",
     "record_order",
     "record_payload",
@@ -142,7 +144,9 @@ def parse_identity(payload: Mapping[str, Any]) -> tuple[str, str, tuple[bytes, b
     Raises:
         BadFields, BadRequestFormat, BadLogin, BadBlockchainName, BadKeyFormat.
     """
-    login = check_login(read_optional_text(payload, "login"))
+    if payload.get("login") is None:
+        raise BadFields("login is missing")
+    login = check_login(read_optional_text(payload, "login"))  # an empty one is a login outside the grammar
     blockchain_name = read_text(payload, "blockchainName")
     if not is_blockchain_name(blockchain_name, login):
         raise BadBlockchainName("blockchainName must be the login, a dash and three digits")

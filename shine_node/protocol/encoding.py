@@ -123,8 +123,8 @@ def read_optional_number(payload: Mapping[str, Any], field: str) -> int | None:
     value = payload.get(field)
     if value is None:
         return None
-    if isinstance(value, float) and not value < MAX_NUMBER:
-        raise BadFields(f"{field} must be from 0 to 2^53 - 1")  # JSON readers turn 2^64 and above into a float
+    if isinstance(value, float) and abs(value) > MAX_NUMBER:  # JSON readers turn integers over 64 bits into floats
+        raise BadFields(f"{field} must be from 0 to 2^53 - 1")
     if not isinstance(value, int) or isinstance(value, bool):
         raise BadRequestFormat(f"{field} must be a whole number")
     if not 0 <= value <= MAX_NUMBER:
@@ -141,9 +141,10 @@ def read_limit(payload: Mapping[str, Any], default: int, greatest: int, field: s
     value = payload.get(field)
     if value is None:
         return default
-    if isinstance(value, bool) or not isinstance(value, int):
+    beyond = isinstance(value, float) and abs(value) > MAX_NUMBER  # an integer over 64 bits, read as a float
+    if isinstance(value, bool) or not (isinstance(value, int) or beyond):
         raise BadRequestFormat(f"{field} must be a whole number")
-    return max(1, min(value, greatest))
+    return int(max(1, min(value, greatest)))
 
 
 def read_list(payload: Mapping[str, Any], field: str) -> list[Any]:

@@ -15,6 +15,7 @@ from shine_node.protocol.errors import (
     NoOp,
     NoPayload,
     Refusal,
+    ShineError,
     UnknownOp,
 )
 
@@ -41,7 +42,7 @@ class Request(NamedTuple):
     payload: dict[str, Any]
 
 
-class BadEnvelope(Exception):
+class BadEnvelope(ShineError):
     """A frame that holds no valid request; ``op`` and ``request_id`` are what can be echoed."""
 
     def __init__(self, refusal: Refusal, op: str | None = None, request_id: str | None = None) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from shine_node.protocol.errors import BadFields
 from shine_node.protocol.logins import LOGIN_PATTERN
 
-__all__ = ["MessageId", "MessageKey", "parse_message_key"]
+__all__ = ["MessageId", "MessageKey", "parse_base_key", "parse_decimal", "parse_message_key"]
 
 U32 = 2**32 - 1
 U64 = 2**64 - 1

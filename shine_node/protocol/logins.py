@@ -37,4 +37,6 @@ def login_key(login: str) -> str:
 def is_blockchain_name(name: str, login: str) -> bool:
     """Say whether a name is ``<login>-NNN`` for this login, whatever the case of its letters (§3)."""
     key = login.lower()
+    if not name.isascii():  # the Kelvin sign is no k, though its lower case is
+        return False
     return name[: len(key)].lower() == key and _CHAIN_SUFFIX.fullmatch(name, len(key)) is not None
