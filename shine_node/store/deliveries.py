@@ -1,0 +1,182 @@
+"""Open deliveries: due rows, claims by lease and version, results (PROTOCOL.md §5.3).
+
+A row is in ``due_attempts`` exactly while its delivery is open, at the time of its next look: the end of its lease, or
+its next attempt. Each function is called in a transaction and has no other effect than its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from shine_node.protocol.schedule import Decision, DeliveryState, Schedule
+from shine_node.store.environment import Transaction
+from shine_node.store.layout import ItemKey, OpenDelivery, Row, Table, time_key, unpack_number
+
+__all__ = ["Claim", "claim_due", "count_open", "end_delivery", "record_result", "renew_claims", "reschedule"]
+
+
+class Claim(NamedTuple):
+    """The right to make one attempt: whoever holds it writes the result, as long as the version is still this one."""
+
+    key: ItemKey
+    seq: int
+    version: int
+    revision_ms: int
+    decision: Decision
+
+
+def due_keys(txn: Transaction, now_ms: int, limit: int, after: bytes = b"") -> list[tuple[bytes, ItemKey]]:
+    """Return at most ``limit`` due rows, earliest first: the index key and the item; ``after`` passes over that key."""
+    found: list[tuple[bytes, ItemKey]] = []
+    for index_key, item_key in txn.scan(Table.DUE_ATTEMPTS, after):
+        if unpack_number(index_key[:8]) > now_ms or len(found) == limit:
+            break
+        if index_key != after:
+            found.append((index_key, ItemKey.decode(item_key)))
+    return found
+
+
+def claim_due(
+    txn: Transaction, schedule: Schedule, *, now_ms: int, lease_ms: int, limit: int
+) -> tuple[list[Claim], list[tuple[ItemKey, Row]]]:
+    """Claim due rows for one attempt each.
+
+    A row with no attempt to make now (the clock went back) goes to its next time; one whose schedule is over, because
+    the configuration has a shorter one than its last attempt, becomes ``failed``.
+
+    Returns:
+        The claims, and the rows that became ``failed``.
+    """
+    claims: list[Claim] = []
+    failed: list[tuple[ItemKey, Row]] = []
+    for index_key, key in due_keys(txn, now_ms, limit):
+        row = _open_row(txn, key)
+        if row is None or row.delivery is None or index_key != time_key(row.delivery.due_at_ms, row.seq):
+            txn.delete(Table.DUE_ATTEMPTS, index_key)  # an index row without its row; `verify` would report it
+            continue
+        delivery = row.delivery
+        decision = schedule.decide(
+            accepted_at_ms=delivery.accepted_at_ms, last_attempt=delivery.attempts, now_ms=now_ms
+        )
+        if decision.attempt is not None:
+            claimed = delivery._replace(accepted_at_ms=decision.accepted_at_ms, lease_until_ms=now_ms + lease_ms)
+            row = _update(txn, key, row, claimed)
+            claims.append(Claim(key, row.seq, row.version, row.revision_ms, decision))
+        elif decision.next_at_ms is not None:
+            _update(txn, key, row, OpenDelivery(decision.accepted_at_ms, delivery.attempts, decision.next_at_ms, 0))
+        else:
+            failed.append((key, _finish(txn, key, row, DeliveryState.FAILED)))
+    return claims, failed
+
+
+def renew_claims(txn: Transaction, claims: Collection[Claim], *, now_ms: int, lease_ms: int) -> None:
+    """Move the end of the leases of attempts that are still running; a claim that was lost is left alone."""
+    for claim in claims:
+        row = held_row(txn, claim)
+        if row is not None and row.delivery is not None:
+            _update(txn, claim.key, row, row.delivery._replace(lease_until_ms=now_ms + lease_ms), version=row.version)
+
+
+def record_result(txn: Transaction, claim: Claim, *, delivered: bool, now_ms: int, schedule: Schedule) -> Row | None:
+    """Write the result of an attempt, if the claim still holds.
+
+    Returns:
+        The row as it stands now, ``None`` if somebody else has changed it meanwhile: nothing was written.
+    """
+    row = held_row(txn, claim)
+    if row is None or row.delivery is None:
+        return None
+    if delivered:
+        return _finish(txn, claim.key, row, DeliveryState.DELIVERED)
+    attempt, next_at_ms = claim.decision.attempt, claim.decision.next_at_ms
+    if next_at_ms is None or attempt is None:
+        return _finish(txn, claim.key, row, DeliveryState.FAILED)
+    return _update(txn, claim.key, row, OpenDelivery(claim.decision.accepted_at_ms, attempt, next_at_ms, 0))
+
+
+def reschedule(
+    txn: Transaction,
+    schedule: Schedule,
+    *,
+    now_ms: int,
+    held: Collection[int],
+    after: bytes,
+    limit: int,
+) -> bytes | None:
+    """Put a stretch of the open rows at their right times: at the start, and after the clock went back.
+
+    Claims that nobody in this process holds are void.
+
+    Args:
+        held: the ``seq`` of each row that an attempt of this process is working on; they are left alone.
+        after: the index key where the last stretch ended, ``b""`` to begin.
+        limit: how many rows at most.
+
+    Returns:
+        Where to go on, or ``None`` when all rows were seen.
+    """
+    seen = 0
+    last = after
+    rows: list[tuple[bytes, ItemKey]] = []
+    for index_key, item_key in txn.scan(Table.DUE_ATTEMPTS, after):
+        if index_key == after:
+            continue
+        if seen == limit:
+            break
+        seen += 1
+        last = index_key
+        rows.append((index_key, ItemKey.decode(item_key)))
+    for _, key in rows:
+        row = _open_row(txn, key)
+        if row is None or row.delivery is None or row.seq in held:
+            continue
+        delivery = row.delivery
+        decision = schedule.decide(
+            accepted_at_ms=delivery.accepted_at_ms, last_attempt=delivery.attempts, now_ms=now_ms
+        )
+        due_at_ms = now_ms if decision.attempt is not None or decision.next_at_ms is None else decision.next_at_ms
+        wanted = OpenDelivery(decision.accepted_at_ms, delivery.attempts, due_at_ms, 0)
+        # A row that waits in the past is due already: moving it to "now" at each start would write for nothing.
+        if wanted != delivery and not (due_at_ms == now_ms >= delivery.due_at_ms and not delivery.lease_until_ms):
+            _update(txn, key, row, wanted)
+    return last if seen == limit else None
+
+
+def end_delivery(txn: Transaction, row: Row) -> None:
+    """Take a row out of the due rows, because it is about to be replaced or removed."""
+    if row.delivery is not None:
+        txn.delete(Table.DUE_ATTEMPTS, time_key(row.delivery.due_at_ms, row.seq))
+
+
+def held_row(txn: Transaction, claim: Claim) -> Row | None:
+    """Return the row of a claim while the claim holds."""
+    row = _open_row(txn, claim.key)
+    return row if row is not None and (row.seq, row.version) == (claim.seq, claim.version) else None
+
+
+def count_open(txn: Transaction) -> int:
+    """Return how many deliveries are open."""
+    return txn.count(Table.DUE_ATTEMPTS)
+
+
+def _open_row(txn: Transaction, key: ItemKey) -> Row | None:
+    value = txn.get(Table.HISTORY, key.encode())
+    row = Row.decode(value) if value is not None else None
+    return row if row is not None and row.delivery is not None else None
+
+
+def _update(txn: Transaction, key: ItemKey, row: Row, delivery: OpenDelivery, *, version: int | None = None) -> Row:
+    end_delivery(txn, row)
+    updated = row._replace(delivery=delivery, version=row.version + 1 if version is None else version)
+    encoded = key.encode()
+    txn.put(Table.HISTORY, encoded, updated.encode())
+    txn.put(Table.DUE_ATTEMPTS, time_key(delivery.due_at_ms, row.seq), encoded)
+    return updated
+
+
+def _finish(txn: Transaction, key: ItemKey, row: Row, state: DeliveryState) -> Row:
+    end_delivery(txn, row)
+    finished = row._replace(state=state, delivery=None, version=row.version + 1)
+    txn.put(Table.HISTORY, key.encode(), finished.encode())
+    return finished

@@ -1,0 +1,230 @@
+"""Every sub-database, and how its keys and values are encoded, in one table.
+
+========================  ==========================================================  ==============================
+sub-database              key                                                         value
+========================  ==========================================================  ==============================
+``meta``                  name                                                        text or number
+``users``                 login                                                       newest record, as JSON
+``access_current``        login                                                       its access servers
+``access_records``        seq, in the order in which they were learned                record, as JSON
+``access_history``        login 0 timeMs seq                                          device key
+``history``               owner 0 peer 0 kind timeMs nonce direction                  ``Row``: what is known of an item
+``containers``            seq, rising                                                 the container(s) of an item
+``due_attempts``          time of the next look, seq                                  key in ``history``
+``outbox_unsynced``       other server 0 changedAtMs seq                              key in ``history``
+``read_marks``            owner 0 peer 0 direction                                    timeMs up to which it is read
+========================  ==========================================================  ==============================
+
+An *item* is one owner's entry: a pair (the sender's, both copies) or one incoming copy (the recipient's). Its key sorts
+a chat by time, so the same tree finds a message by its key and lists a chat. Its row is small and changes; its
+containers are large and do not. Keys of ``containers``, ``due_attempts`` and ``outbox_unsynced`` rise, so that a
+message touches few pages. The time-keyed two hold open work only: a terminal delivery or a synced entry is not in them.
+
+Logins are in lower case; numbers are big-endian, so that bytes sort as numbers.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from typing import Final, NamedTuple
+
+from shine_node.protocol.container import Container
+from shine_node.protocol.keys import MessageId
+from shine_node.protocol.schedule import DeliveryState
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "Direction",
+    "Flag",
+    "ItemKey",
+    "Kind",
+    "OpenDelivery",
+    "Row",
+    "Table",
+    "decode_containers",
+    "encode_containers",
+    "pack_number",
+    "time_key",
+    "unpack_number",
+]
+
+SCHEMA_VERSION: Final = 1
+
+
+class Table(enum.Enum):
+    """The sub-databases."""
+
+    META = b"meta"
+    USERS = b"users"
+    ACCESS_CURRENT = b"access_current"
+    ACCESS_RECORDS = b"access_records"
+    ACCESS_HISTORY = b"access_history"
+    HISTORY = b"history"
+    CONTAINERS = b"containers"
+    DUE_ATTEMPTS = b"due_attempts"
+    OUTBOX_UNSYNCED = b"outbox_unsynced"
+    READ_MARKS = b"read_marks"
+
+
+class Kind(enum.IntEnum):
+    """What an item is; the number is the odd ``messageType``."""
+
+    MESSAGE = 1
+    RECEIPT = 3
+    TOMBSTONE = 5
+
+
+class Direction(enum.IntEnum):
+    """Whose copy an item is: the owner received it, or the owner sent it."""
+
+    IN = 1
+    OUT = 2
+
+
+class Flag(enum.IntFlag):
+    """Marks of a row."""
+
+    NONE = 0
+    REMOVED = 1
+    """A tombstone took the bodies away for good."""
+    UNSYNCED = 2
+    """The owner's other server has not acknowledged this revision; there is a row in ``outbox_unsynced``."""
+
+
+_NUMBER = struct.Struct(">Q")
+_ITEM_TAIL = struct.Struct(">BQIB")
+_TIME_SEQ = struct.Struct(">QQ")
+_ROW = struct.Struct(">BBQQQI")
+_OPEN = struct.Struct(">QBQQ")
+_LENGTH = struct.Struct(">I")
+
+
+class ItemKey(NamedTuple):
+    """The key of an item; logins in lower case."""
+
+    owner: str
+    peer: str
+    kind: Kind
+    time_ms: int
+    nonce: int
+    direction: Direction
+
+    def encode(self) -> bytes:
+        """Return the key in ``history``."""
+        tail = _ITEM_TAIL.pack(self.kind, self.time_ms, self.nonce, self.direction)
+        return f"{self.owner}\0{self.peer}\0".encode("ascii") + tail
+
+    @classmethod
+    def decode(cls, key: bytes) -> ItemKey:
+        """Return what ``encode`` was given."""
+        owner, peer, _ = key.split(b"\0", 2)
+        kind, time_ms, nonce, direction = _ITEM_TAIL.unpack_from(key, len(owner) + len(peer) + 2)
+        return cls(owner.decode(), peer.decode(), Kind(kind), time_ms, nonce, Direction(direction))
+
+    @classmethod
+    def outgoing(cls, message: MessageId, message_type: int) -> ItemKey:
+        """Return the key of the sender's item of a message, receipt or tombstone of either type of it."""
+        kind = Kind(message_type - 1 + message_type % 2)
+        return cls(message.from_login, message.to_login, kind, message.time_ms, message.nonce, Direction.OUT)
+
+    @classmethod
+    def incoming(cls, message: MessageId, message_type: int) -> ItemKey:
+        """Return the key of the recipient's item of a message, receipt or tombstone of either type of it."""
+        kind = Kind(message_type - 1 + message_type % 2)
+        return cls(message.to_login, message.from_login, kind, message.time_ms, message.nonce, Direction.IN)
+
+    @classmethod
+    def of(cls, container: Container) -> ItemKey:
+        """Return the key of the item that a copy belongs to."""
+        make = cls.incoming if container.incoming else cls.outgoing
+        return make(container.message, container.message_type)
+
+    @property
+    def message(self) -> MessageId:
+        """The message that the item is a copy of."""
+        if self.direction is Direction.OUT:
+            return MessageId(self.owner, self.peer, self.time_ms, self.nonce)
+        return MessageId(self.peer, self.owner, self.time_ms, self.nonce)
+
+
+class OpenDelivery(NamedTuple):
+    """The schedule of a delivery that is not terminal; Unix milliseconds.
+
+    ``attempts`` is the number of the latest attempt made; ``lease_until_ms`` is 0 where nobody holds the row.
+    """
+
+    accepted_at_ms: int
+    attempts: int
+    next_at_ms: int
+    lease_until_ms: int
+
+    @property
+    def due_at_ms(self) -> int:
+        """When the row is looked at next: at the end of its lease, or at its next attempt."""
+        return self.lease_until_ms or self.next_at_ms
+
+
+class Row(NamedTuple):
+    """What is known of an item.
+
+    ``seq`` finds its containers; 0 for a message that was removed before it came. ``version`` rises with each change of
+    the delivery, so that a result is written only by whoever still holds the claim. ``delivery`` is there only while
+    the state is ``ACCEPTED``; ``digest`` only where the item is removed.
+    """
+
+    flags: Flag
+    state: DeliveryState
+    seq: int
+    revision_ms: int
+    changed_at_ms: int
+    version: int
+    delivery: OpenDelivery | None = None
+    digest: bytes = b""
+
+    @property
+    def removed(self) -> bool:
+        """Whether a tombstone took the bodies away."""
+        return bool(self.flags & Flag.REMOVED)
+
+    def encode(self) -> bytes:
+        """Return the value in ``history``."""
+        head = _ROW.pack(self.flags, self.state, self.seq, self.revision_ms, self.changed_at_ms, self.version)
+        return head + _OPEN.pack(*self.delivery) if self.delivery else head + self.digest
+
+    @classmethod
+    def decode(cls, value: bytes) -> Row:
+        """Return what was encoded."""
+        flags, state, seq, revision_ms, changed_at_ms, version = _ROW.unpack_from(value)
+        delivery, digest = None, b""
+        if state == DeliveryState.ACCEPTED:
+            delivery = OpenDelivery(*_OPEN.unpack_from(value, _ROW.size))
+        else:
+            digest = value[_ROW.size :]
+        return cls(Flag(flags), DeliveryState(state), seq, revision_ms, changed_at_ms, version, delivery, digest)
+
+
+def encode_containers(incoming: bytes, outgoing: bytes) -> bytes:
+    """Return the value in ``containers``; ``outgoing`` is empty for a recipient's item."""
+    return _LENGTH.pack(len(incoming)) + incoming + outgoing
+
+
+def decode_containers(value: bytes) -> tuple[bytes, bytes]:
+    """Return the incoming and the outgoing copy, the latter empty for a recipient's item."""
+    (length,) = _LENGTH.unpack_from(value)
+    return value[4 : 4 + length], value[4 + length :]
+
+
+def pack_number(number: int) -> bytes:
+    """Encode a number of 64 bits so that it sorts."""
+    return _NUMBER.pack(number)
+
+
+def unpack_number(data: bytes) -> int:
+    """Decode what ``pack_number`` gave."""
+    return int(_NUMBER.unpack(data)[0])
+
+
+def time_key(time_ms: int, seq: int) -> bytes:
+    """Return a key that sorts by time, then by ``seq``."""
+    return _TIME_SEQ.pack(time_ms, seq)

@@ -1,0 +1,261 @@
+"""Items: store a pair or an incoming copy with all that follows from it, in one transaction (PROTOCOL.md §4–§6).
+
+What follows: the delivery and its first lease, the outbox entry, the read mark of a receipt, the removal by a
+tombstone. Each function is called in a write transaction, has no other effect than its rows, and may run twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import NamedTuple
+
+from shine_node.protocol.container import Container
+from shine_node.protocol.pair import Pair
+from shine_node.protocol.revisions import Arrival, Known, judge, refuse_conflict
+from shine_node.protocol.schedule import DeliveryState
+from shine_node.store.deliveries import end_delivery
+from shine_node.store.environment import Transaction
+from shine_node.store.layout import (
+    Direction,
+    Flag,
+    ItemKey,
+    Kind,
+    OpenDelivery,
+    Row,
+    Table,
+    decode_containers,
+    encode_containers,
+    pack_number,
+    time_key,
+    unpack_number,
+)
+from shine_node.store.outbox import clear_entry, put_entry
+from shine_node.store.users import access_servers, other_server
+
+__all__ = [
+    "Stored",
+    "get_blobs",
+    "get_row",
+    "identical",
+    "read_up_to_ms",
+    "store_incoming",
+    "store_pair",
+]
+
+_STORED_ARRIVALS = (Arrival.FIRST, Arrival.NEWER, Arrival.CONFLICT_WINS)
+
+
+class Stored(NamedTuple):
+    """What became of a submission: what it met, and the item as it stands now."""
+
+    arrival: Arrival
+    row: Row
+
+    @property
+    def state(self) -> DeliveryState:
+        """The delivery state to answer with."""
+        return self.row.state
+
+    @property
+    def changed(self) -> bool:
+        """Whether this submission was stored, and not only acknowledged."""
+        return self.arrival in _STORED_ARRIVALS
+
+
+def get_row(txn: Transaction, key: ItemKey) -> Row | None:
+    """Return what is known of an item."""
+    value = txn.get(Table.HISTORY, key.encode())
+    return Row.decode(value) if value is not None else None
+
+
+def get_blobs(txn: Transaction, row: Row) -> tuple[bytes, bytes]:
+    """Return the copies of an item, the outgoing one empty for a recipient's item; both empty if it is removed."""
+    value = txn.get(Table.CONTAINERS, pack_number(row.seq)) if row.seq else None
+    return decode_containers(value) if value else (b"", b"")
+
+
+def identical(txn: Transaction, key: ItemKey, incoming: bytes, outgoing: bytes) -> Row | None:
+    """Return the row if exactly these bytes are stored, or were before they were removed."""
+    row = get_row(txn, key)
+    if row is None:
+        return None
+    if row.removed:
+        return row if row.digest and row.digest == _digest(incoming, outgoing) else None
+    return row if get_blobs(txn, row) == (incoming, outgoing) else None
+
+
+def store_pair(
+    txn: Transaction,
+    pair: Pair,
+    *,
+    now_ms: int,
+    from_client: bool,
+    delivery: OpenDelivery | None,
+    own_login: str,
+    synced: bool = False,
+) -> Stored:
+    """Store a sender's pair; also the recipient's copy where this server is one of the recipient's.
+
+    Args:
+        now_ms: the time of the change, Unix milliseconds.
+        from_client: refuse an older revision and other bytes under one revision instead of settling them (§5.2).
+        delivery: the schedule that a new revision begins with; ``None`` begins as ``delivered``.
+        own_login: this server's login, in lower case. Where it is an access server of the recipient, the pair is
+            delivered by being stored.
+        synced: the owner's other server has this pair already.
+
+    Raises:
+        KeyConflict, StaleRevision: from a client only.
+    """
+    incoming, outgoing = pair
+    key = ItemKey.of(outgoing)
+    row, arrival = _judge(txn, key, incoming.revision_ms, incoming.signature, incoming.blob, outgoing.blob)
+    if from_client:
+        refuse_conflict(arrival)
+    recipient_here = _is_here(txn, incoming.message.to_login, own_login)
+    if arrival in _STORED_ARRIVALS:
+        open_delivery = None if recipient_here else delivery
+        row = _replace(
+            txn,
+            key,
+            row,
+            incoming.blob,
+            outgoing.blob,
+            incoming.revision_ms,
+            now_ms,
+            own_login,
+            synced,
+            open_delivery,
+        )
+        _follow(txn, outgoing, key, now_ms, own_login)
+    if recipient_here:
+        store_incoming(txn, incoming, now_ms=now_ms, own_login=own_login)
+    if row is None:
+        raise AssertionError("a judged pair has a row")
+    return Stored(arrival, row)
+
+
+def store_incoming(
+    txn: Transaction, container: Container, *, now_ms: int, own_login: str, synced: bool = False
+) -> Stored:
+    """Store a recipient's copy; the same again and an older revision change nothing (§5.4)."""
+    key = ItemKey.of(container)
+    row, arrival = _judge(txn, key, container.revision_ms, container.signature, container.blob, b"")
+    if arrival in _STORED_ARRIVALS:
+        row = _replace(txn, key, row, container.blob, b"", container.revision_ms, now_ms, own_login, synced, None)
+        _follow(txn, container, key, now_ms, own_login)
+    if row is None:
+        raise AssertionError("a judged copy has a row")
+    return Stored(arrival, row)
+
+
+def read_up_to_ms(txn: Transaction, owner: str, peer: str, direction: Direction) -> int | None:
+    """Return the time up to which the owner's messages of a direction in a chat are read, or ``None`` (§4)."""
+    value = txn.get(Table.READ_MARKS, _mark_key(owner, peer, direction))
+    return unpack_number(value) if value is not None else None
+
+
+def _judge(
+    txn: Transaction, key: ItemKey, revision_ms: int, signature: bytes, incoming: bytes, outgoing: bytes
+) -> tuple[Row | None, Arrival]:
+    row = get_row(txn, key)
+    if row is None:
+        return None, Arrival.FIRST
+    if row.removed:
+        known = Known(row.revision_ms, b"", row.digest, True)
+    else:
+        stored_incoming, stored_outgoing = get_blobs(txn, row)
+        known = Known(row.revision_ms, stored_incoming[-64:], _digest(stored_incoming, stored_outgoing), False)
+    arrival = judge(known, revision_ms=revision_ms, signature=signature, digest=_digest(incoming, outgoing))
+    if row.removed and arrival is Arrival.CONFLICT_WINS:
+        arrival = Arrival.CONFLICT_LOSES  # there is nothing left to replace
+    return row, arrival
+
+
+def _replace(
+    txn: Transaction,
+    key: ItemKey,
+    old: Row | None,
+    incoming: bytes,
+    outgoing: bytes,
+    revision_ms: int,
+    now_ms: int,
+    own_login: str,
+    synced: bool,
+    delivery: OpenDelivery | None,
+) -> Row:
+    """Write an item over what there was of it; an earlier revision's delivery and outbox entry end."""
+    other = _other_login(txn, key.owner, own_login)
+    if old is not None:
+        end_delivery(txn, old)
+        clear_entry(txn, other, old)
+    unsynced = other is not None and not synced
+    row = Row(
+        Flag.UNSYNCED if unsynced else Flag.NONE,
+        DeliveryState.ACCEPTED if delivery else DeliveryState.DELIVERED,
+        old.seq if old is not None else txn.next_seq(Table.CONTAINERS),
+        revision_ms,
+        now_ms,
+        old.version + 1 if old is not None else 1,
+        delivery,
+    )
+    encoded_key = key.encode()
+    txn.put(Table.CONTAINERS, pack_number(row.seq), encode_containers(incoming, outgoing))
+    txn.put(Table.HISTORY, encoded_key, row.encode())
+    if delivery is not None:
+        txn.put(Table.DUE_ATTEMPTS, time_key(delivery.due_at_ms, row.seq), encoded_key)
+    if other is not None and unsynced:
+        put_entry(txn, other, key, row)
+    return row
+
+
+def _follow(txn: Transaction, container: Container, key: ItemKey, now_ms: int, own_login: str) -> None:
+    """Do what a receipt or a tombstone says, for the owner of its item."""
+    reference = container.reference
+    if reference is None:
+        return
+    if key.kind is Kind.RECEIPT:
+        # The receipt's sender has read messages that came in; its recipient's messages that went out are read.
+        direction = Direction.IN if key.direction is Direction.OUT else Direction.OUT
+        mark = _mark_key(key.owner, key.peer, direction)
+        known = txn.get(Table.READ_MARKS, mark)
+        if known is None or unpack_number(known) < reference.time_ms:
+            txn.put(Table.READ_MARKS, mark, pack_number(reference.time_ms))
+        return
+    target = ItemKey(key.owner, key.peer, Kind.MESSAGE, reference.time_ms, reference.nonce, key.direction)
+    _remove(txn, target, now_ms, own_login)
+
+
+def _remove(txn: Transaction, key: ItemKey, now_ms: int, own_login: str) -> None:
+    """Take the bodies of a message away for good, also before it came."""
+    row = get_row(txn, key)
+    if row is None:
+        txn.put(Table.HISTORY, key.encode(), Row(Flag.REMOVED, DeliveryState.DELIVERED, 0, 0, now_ms, 1).encode())
+        return
+    if row.removed:
+        return
+    end_delivery(txn, row)
+    clear_entry(txn, _other_login(txn, key.owner, own_login), row)
+    digest = _digest(*get_blobs(txn, row))
+    # The number stays, with no bytes: the greatest number of the table never goes back.
+    txn.put(Table.CONTAINERS, pack_number(row.seq), b"")
+    state = row.state if row.state is DeliveryState.FAILED else DeliveryState.DELIVERED
+    removed = Row(Flag.REMOVED, state, row.seq, row.revision_ms, row.changed_at_ms, row.version + 1, None, digest)
+    txn.put(Table.HISTORY, key.encode(), removed.encode())
+
+
+def _is_here(txn: Transaction, login: str, own_login: str) -> bool:
+    return any(server.server_login.lower() == own_login for server in access_servers(txn, login))
+
+
+def _other_login(txn: Transaction, owner: str, own_login: str) -> str | None:
+    other = other_server(txn, owner, own_login)
+    return other.server_login if other is not None else None
+
+
+def _digest(incoming: bytes, outgoing: bytes) -> bytes:
+    return hashlib.sha256(incoming + outgoing).digest()
+
+
+def _mark_key(owner: str, peer: str, direction: Direction) -> bytes:
+    return f"{owner}\0{peer}\0".encode() + bytes((direction,))

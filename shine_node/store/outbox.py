@@ -1,0 +1,28 @@
+"""The outbox: which items an owner's other server has not acknowledged yet (PROTOCOL.md §6).
+
+An entry is an item; ``synced`` is the absence of its row in ``outbox_unsynced``. An owner without another server has no
+rows: when one comes, all of the owner's items become unsynced.
+"""
+
+from __future__ import annotations
+
+from shine_node.store.environment import Transaction
+from shine_node.store.layout import Flag, ItemKey, Row, Table, time_key
+
+__all__ = ["clear_entry", "outbox_key", "put_entry"]
+
+
+def outbox_key(server: str, row: Row) -> bytes:
+    """Return the key of an item's entry for a server; it rises with the time of the change."""
+    return server.lower().encode() + b"\0" + time_key(row.changed_at_ms, row.seq)
+
+
+def put_entry(txn: Transaction, server: str, key: ItemKey, row: Row) -> None:
+    """Write the entry of a row that carries ``Flag.UNSYNCED``."""
+    txn.put(Table.OUTBOX_UNSYNCED, outbox_key(server, row), key.encode())
+
+
+def clear_entry(txn: Transaction, server: str | None, row: Row) -> None:
+    """Remove the entry of a row as it stands, if it has one; ``server`` is the owner's other server."""
+    if server is not None and row.flags & Flag.UNSYNCED:
+        txn.delete(Table.OUTBOX_UNSYNCED, outbox_key(server, row))

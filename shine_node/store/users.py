@@ -1,0 +1,177 @@
+"""Users and all of their access records (PROTOCOL.md §3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import orjson
+
+from shine_node.protocol.access import (
+    AccessRecord,
+    AccessServer,
+    User,
+    is_newer,
+    make_user,
+    record_order,
+    record_payload,
+)
+from shine_node.protocol.encoding import decode_base64
+from shine_node.store.environment import Transaction
+from shine_node.store.layout import Table, pack_number, unpack_number
+
+__all__ = [
+    "Registration",
+    "access_servers",
+    "add_record",
+    "find_logins",
+    "get_records",
+    "get_registration",
+    "get_user",
+    "list_users",
+    "other_server",
+    "records_after",
+]
+
+
+class Registration:
+    """What a server keeps of a user beside the records: whether the user is local to it, and the chain's limit.
+
+    ``local`` users were registered without a signed record; they are never passed on to peers. ``bch_limit`` is in
+    bytes, ``None`` where none was asked for.
+    """
+
+    __slots__ = ("bch_limit", "local", "record")
+
+    def __init__(self, record: AccessRecord, *, local: bool, bch_limit: int | None) -> None:
+        self.record = record
+        self.local = local
+        self.bch_limit = bch_limit
+
+
+def add_record(txn: Transaction, record: AccessRecord, *, local: bool = False, bch_limit: int | None = None) -> bool:
+    """Store a checked record of a login that may be new; the same record again changes nothing.
+
+    Superseded records are kept too: history stays signed by the keys of its time.
+
+    Returns:
+        Whether it became the newest one.
+    """
+    known = get_registration(txn, record.key)
+    if known is not None and any(_same(record, other) for other in get_records(txn, record.key)):
+        return False
+    seq = txn.next_seq(Table.ACCESS_RECORDS)
+    newest = known is None or is_newer(record, known.record)
+    if bch_limit is None and known is not None:
+        bch_limit = known.bch_limit
+    value = _encode(record, local=local, bch_limit=bch_limit)
+    txn.put(Table.ACCESS_RECORDS, pack_number(seq), value)
+    txn.put(Table.ACCESS_HISTORY, _history_key(record.key, record.time_ms, seq), record.device_key)
+    if newest:
+        txn.put(Table.USERS, record.key.encode(), value)
+        txn.put(Table.ACCESS_CURRENT, record.key.encode(), _encode_servers(record.access_servers))
+    return newest
+
+
+def access_servers(txn: Transaction, login: str) -> tuple[AccessServer, ...]:
+    """Return the current access servers of a login in lower case; none for an unknown one.
+
+    This is ``user_access_servers_current``: small, so that each delivery can read it anew.
+    """
+    value = txn.get(Table.ACCESS_CURRENT, login.encode())
+    if not value:
+        return ()
+    return tuple(AccessServer(*entry.split(" ")) for entry in value.decode().split("\n"))
+
+
+def other_server(txn: Transaction, login: str, own_login: str) -> AccessServer | None:
+    """Return the access server of a user that is not this one, if this one is among them and there is another.
+
+    Args:
+        login: the user, in lower case.
+        own_login: this server's login, in lower case.
+    """
+    servers = access_servers(txn, login)
+    if not any(server.server_login.lower() == own_login for server in servers):
+        return None
+    return next((server for server in servers if server.server_login.lower() != own_login), None)
+
+
+def get_registration(txn: Transaction, login: str) -> Registration | None:
+    """Return the newest record of a login in lower case, and what is kept beside it."""
+    value = txn.get(Table.USERS, login.encode())
+    return _decode(value) if value is not None else None
+
+
+def get_user(txn: Transaction, login: str) -> User | None:
+    """Return a user with the device keys of all times; ``login`` in lower case."""
+    if txn.get(Table.USERS, login.encode()) is None:
+        return None
+    return make_user(get_records(txn, login))
+
+
+def get_records(txn: Transaction, login: str) -> list[AccessRecord]:
+    """Return all records of a login in lower case, oldest first."""
+    records = []
+    for key, _ in txn.scan(Table.ACCESS_HISTORY, prefix=login.encode() + b"\0"):
+        value = txn.get(Table.ACCESS_RECORDS, key[-8:])
+        if value is not None:
+            records.append(_decode(value).record)
+    return sorted(records, key=record_order)
+
+
+def find_logins(txn: Transaction, prefix: str, limit: int) -> list[str]:
+    """Return at most ``limit`` logins that begin with a prefix, whatever its case, spelled as registered."""
+    logins: list[str] = []
+    for _, value in txn.scan(Table.USERS, prefix=prefix.lower().encode()):
+        if len(logins) == limit:
+            break
+        logins.append(_decode(value).record.login)
+    return logins
+
+
+def list_users(txn: Transaction) -> Iterator[Registration]:
+    """Yield every user that is known here, by login."""
+    for _, value in txn.scan(Table.USERS):
+        yield _decode(value)
+
+
+def records_after(txn: Transaction, seq: int, limit: int) -> list[tuple[int, AccessRecord, bool]]:
+    """Return at most ``limit`` records learned after a number: the number, the record, whether it is local."""
+    found: list[tuple[int, AccessRecord, bool]] = []
+    for key, value in txn.scan(Table.ACCESS_RECORDS, pack_number(seq + 1)):
+        if len(found) == limit:
+            break
+        registration = _decode(value)
+        found.append((unpack_number(key), registration.record, registration.local))
+    return found
+
+
+def _same(record: AccessRecord, other: AccessRecord) -> bool:
+    return record_order(record) == record_order(other)
+
+
+def _history_key(login: str, time_ms: int, seq: int) -> bytes:
+    return login.encode() + b"\0" + pack_number(time_ms) + pack_number(seq)
+
+
+def _encode_servers(servers: tuple[AccessServer, ...]) -> bytes:
+    return "\n".join(f"{server.server_login} {server.url}" for server in servers).encode()
+
+
+def _encode(record: AccessRecord, *, local: bool, bch_limit: int | None) -> bytes:
+    return orjson.dumps({**record_payload(record), "local": local, "bchLimit": bch_limit})
+
+
+def _decode(value: bytes) -> Registration:
+    stored = orjson.loads(value)
+    record = AccessRecord(
+        stored["login"],
+        stored["blockchainName"],
+        decode_base64(stored["solanaKey"], "solanaKey"),
+        decode_base64(stored["blockchainKey"], "blockchainKey"),
+        decode_base64(stored["deviceKey"], "deviceKey"),
+        tuple(AccessServer(server["serverLogin"], server["url"]) for server in stored["accessServers"]),
+        stored.get("timeMs", 0),
+        decode_base64(stored.get("signatureB64", ""), "signatureB64"),
+    )
+    return Registration(record, local=stored["local"], bch_limit=stored["bchLimit"])
