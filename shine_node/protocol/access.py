@@ -24,6 +24,7 @@ __all__ = [
     "AccessServer",
     "User",
     "check_record",
+    "check_standing",
     "is_newer",
     "is_server_url",
     "make_user",
@@ -187,13 +188,18 @@ def check_record(record: AccessRecord, *, known: AccessRecord | None, now_ms: in
         RootKeyMismatch: the known record has another root key.
         BadSignature: the signature is not the root key's.
     """
+    check_standing(record, known=known, now_ms=now_ms)
+    if not is_signed_by(record.solana_key, signed_text(record), record.signature):
+        raise BadSignature("the record is not signed by its root key")
+    return known is None or is_newer(record, known)
+
+
+def check_standing(record: AccessRecord, *, known: AccessRecord | None, now_ms: int) -> None:
+    """Make the two checks of §3 between the fields and the signature; arguments and errors as ``check_record``."""
     if record.time_ms > now_ms + CLIENT_AHEAD_MS:
         raise BadFields("timeMs is ahead of the clock by more than 15 minutes")
     if known is not None and known.solana_key != record.solana_key:
         raise RootKeyMismatch("another root key was seen first for this login")
-    if not is_signed_by(record.solana_key, signed_text(record), record.signature):
-        raise BadSignature("the record is not signed by its root key")
-    return known is None or is_newer(record, known)
 
 
 def record_order(record: AccessRecord) -> tuple[int, bytes]:
