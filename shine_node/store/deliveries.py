@@ -100,7 +100,7 @@ def reschedule(
     schedule: Schedule,
     *,
     now_ms: int,
-    held: Collection[int],
+    held: Collection[tuple[int, int]],
     after: bytes,
     limit: int,
 ) -> bytes | None:
@@ -109,7 +109,7 @@ def reschedule(
     Claims that nobody in this process holds are void.
 
     Args:
-        held: the ``seq`` of each row that an attempt of this process is working on; they are left alone.
+        held: ``seq`` and ``version`` of each claim that an attempt of this process holds; its row is left alone.
         after: the index key where the last stretch ended, ``b""`` to begin.
         limit: how many rows at most.
 
@@ -129,7 +129,7 @@ def reschedule(
         rows.append((index_key, ItemKey.decode(item_key)))
     for _, key in rows:
         row = _open_row(txn, key)
-        if row is None or row.delivery is None or row.seq in held:
+        if row is None or row.delivery is None or (row.seq, row.version) in held:
             continue
         delivery = row.delivery
         decision = schedule.decide(

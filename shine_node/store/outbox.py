@@ -6,10 +6,11 @@ rows: when one comes, all of the owner's items become unsynced.
 
 from __future__ import annotations
 
+from shine_node.protocol.container import SIGNATURE_BYTES
 from shine_node.store.environment import Transaction
-from shine_node.store.layout import Flag, ItemKey, Row, Table, time_key
+from shine_node.store.layout import Flag, ItemKey, Row, Table, decode_containers, pack_number, time_key
 
-__all__ = ["clear_entry", "outbox_key", "put_entry"]
+__all__ = ["acknowledge", "clear_entry", "outbox_key", "put_entry"]
 
 
 def outbox_key(server: str, row: Row) -> bytes:
@@ -26,3 +27,25 @@ def clear_entry(txn: Transaction, server: str | None, row: Row) -> None:
     """Remove the entry of a row as it stands, if it has one; ``server`` is the owner's other server."""
     if server is not None and row.flags & Flag.UNSYNCED:
         txn.delete(Table.OUTBOX_UNSYNCED, outbox_key(server, row))
+
+
+def acknowledge(txn: Transaction, server: str, key: ItemKey, signature: bytes) -> bool:
+    """Take note that a server has stored one revision of an item; of a later revision it says nothing.
+
+    Args:
+        server: the owner's other server.
+        signature: of the incoming copy of that revision.
+
+    Returns:
+        Whether there was anything to note.
+    """
+    value = txn.get(Table.HISTORY, key.encode())
+    row = Row.decode(value) if value is not None else None
+    if row is None or not row.flags & Flag.UNSYNCED:
+        return False
+    containers = txn.get(Table.CONTAINERS, pack_number(row.seq))
+    if not containers or decode_containers(containers)[0][-SIGNATURE_BYTES:] != signature:
+        return False
+    clear_entry(txn, server, row)
+    txn.put(Table.HISTORY, key.encode(), row._replace(flags=row.flags & ~Flag.UNSYNCED).encode())
+    return True

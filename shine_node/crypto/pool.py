@@ -1,0 +1,140 @@
+"""A fixed number of threads that check signatures, in batches of what is waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+from shine_node.protocol.errors import ServerBusy
+from shine_node.protocol.signatures import is_signed_by
+
+__all__ = ["Check", "CheckedSink", "CryptoPool", "Submission"]
+
+MAX_BATCH = 64
+
+Check = tuple[bytes, bytes, bytes]
+"""A public key, the bytes that were signed, the signature."""
+
+
+class Submission:
+    """The checks of one request: all must hold. ``failed`` is the index of the first that does not, once checked.
+
+    Subclasses carry what their sink needs.
+    """
+
+    __slots__ = ("checks", "failed")
+
+    def __init__(self, checks: Sequence[Check]) -> None:
+        self.checks = checks
+        self.failed: int | None = None
+
+
+class CheckedSink(Protocol):
+    """Where checked submissions go; called in a thread of the pool, once for a batch."""
+
+    def checked(self, batch: list[Submission]) -> None:
+        """Take submissions whose ``failed`` is set."""
+
+
+class CryptoPool:
+    """Checks signatures on a fixed number of threads, with a bounded queue.
+
+    A thread takes what is waiting, up to ``MAX_BATCH`` submissions, checks it and hands it on as one batch: batches
+    form by themselves under load, and a single submission waits for nobody.
+
+    Args:
+        threads: how many, ``crypto.threads``.
+        max_queue: how many submissions may wait, ``crypto.maxQueue``.
+    """
+
+    def __init__(self, *, threads: int, max_queue: int) -> None:
+        self._max_queue = max_queue
+        self._waiting: deque[tuple[CheckedSink, Submission]] = deque()
+        self._wake = threading.Condition()
+        self._stopping = False
+        self._threads = [threading.Thread(target=self._check_forever, name=f"crypto-{n}") for n in range(threads)]
+
+    @property
+    def waiting(self) -> int:
+        """How many submissions are waiting."""
+        return len(self._waiting)
+
+    def start(self) -> None:
+        """Start the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """Check what is waiting, then end the threads."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify_all()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join()
+
+    def submit(self, submissions: Sequence[Submission], sink: CheckedSink) -> None:
+        """Queue submissions; the sink gets each one checked.
+
+        Raises:
+            ServerBusy: the queue is full, at once; none of these was queued.
+        """
+        with self._wake:
+            if self._stopping or len(self._waiting) + len(submissions) > self._max_queue:
+                raise ServerBusy("too many signatures are waiting to be checked", {"retryAfterMs": 1000})
+            self._waiting.extend((sink, submission) for submission in submissions)
+            self._wake.notify()
+
+    async def verify(self, checks: Sequence[Check]) -> int | None:
+        """Check signatures and return the index of the first one that is wrong, ``None`` if all are right.
+
+        Raises:
+            ServerBusy: the queue is full.
+        """
+        sink = _Waiter()
+        self.submit([Submission(checks)], sink)
+        return await sink.future
+
+    def _check_forever(self) -> None:
+        while True:
+            with self._wake:
+                while not self._waiting and not self._stopping:
+                    self._wake.wait()
+                if not self._waiting:
+                    return
+                share = -(-len(self._waiting) // len(self._threads))
+                batch = [self._waiting.popleft() for _ in range(min(share, MAX_BATCH))]
+                if self._waiting:
+                    self._wake.notify()
+            sinks: dict[CheckedSink, list[Submission]] = {}
+            for sink, submission in batch:
+                submission.failed = first_wrong(submission.checks)
+                sinks.setdefault(sink, []).append(submission)
+            for sink, checked in sinks.items():
+                sink.checked(checked)
+
+
+def first_wrong(checks: Sequence[Check]) -> int | None:
+    """Return the index of the first signature that does not verify, ``None`` if all do."""
+    for index, (key, message, signature) in enumerate(checks):
+        if not is_signed_by(key, message, signature):
+            return index
+    return None
+
+
+class _Waiter:
+    """A sink for one submission that a coroutine waits for."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[int | None] = self._loop.create_future()
+
+    def checked(self, batch: list[Submission]) -> None:
+        self._loop.call_soon_threadsafe(self._resolve, batch[0].failed)
+
+    def _resolve(self, failed: int | None) -> None:
+        if not self.future.done():
+            self.future.set_result(failed)

@@ -1,0 +1,62 @@
+"""The claims that attempts of this process hold, and the renewal of their leases (PROTOCOL.md §5.3)."""
+
+from __future__ import annotations
+
+import logging
+
+from shine_node.clock import Clock
+from shine_node.protocol.errors import Refusal
+from shine_node.store.deliveries import Claim, renew_claims
+from shine_node.store.environment import Store
+
+__all__ = ["Claims"]
+
+log = logging.getLogger(__name__)
+
+
+class Claims:
+    """Holds claims while their attempts run, and renews those that run long.
+
+    Args:
+        lease_ms: ``delivery.leaseMs``.
+    """
+
+    def __init__(self, *, store: Store, clock: Clock, lease_ms: int) -> None:
+        self._store = store
+        self._clock = clock
+        self._lease_ms = lease_ms
+        self._held: dict[tuple[int, int], tuple[Claim, float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def held(self) -> frozenset[tuple[int, int]]:
+        """``seq`` and ``version`` of each claim that is held."""
+        return frozenset(self._held)
+
+    def hold(self, claim: Claim) -> None:
+        """Begin to keep a claim alive."""
+        self._held[claim.seq, claim.version] = claim, self._clock.monotonic()
+
+    def release(self, claim: Claim) -> None:
+        """Stop keeping a claim alive: its result is written, or it is lost."""
+        self._held.pop((claim.seq, claim.version), None)
+
+    async def renew_forever(self) -> None:
+        """Renew, three times a lease, the claims that have been held for a third of one."""
+        third = self._lease_ms / 3000
+        while True:
+            await self._clock.sleep(third)
+            old = [claim for claim, since in self._held.values() if self._clock.monotonic() - since >= third]
+            if not old:
+                continue
+            now_ms = self._clock.now_ms()
+            try:
+                await self._store.write(
+                    lambda txn, claims=old, now=now_ms: renew_claims(  # type: ignore[misc]
+                        txn, claims, now_ms=now, lease_ms=self._lease_ms
+                    )
+                )
+            except Refusal as refusal:
+                log.warning("leases were not renewed, some attempts may be made twice: %s", refusal)

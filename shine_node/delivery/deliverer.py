@@ -1,0 +1,176 @@
+"""Delivery from acceptance to its terminal state: the first attempt of a pair, and the retries (PROTOCOL.md §5)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from shine_node.clock import Clock
+from shine_node.delivery.attempts import Attempts, Background, Copies, Peers
+from shine_node.delivery.claims import Claims
+from shine_node.delivery.intake import Accepted
+from shine_node.delivery.users import Users
+from shine_node.protocol.container import SIGNATURE_BYTES, parse_container
+from shine_node.protocol.errors import Refusal
+from shine_node.protocol.pair import Pair
+from shine_node.protocol.schedule import DeliveryState, Schedule
+from shine_node.store.deliveries import Claim, record_result
+from shine_node.store.environment import Store
+from shine_node.store.layout import ItemKey, Row
+from shine_node.store.messages import get_blobs, get_row, store_incoming
+from shine_node.store.outbox import acknowledge
+
+__all__ = ["Deliverer"]
+
+log = logging.getLogger(__name__)
+
+MAX_BACKGROUND = 8192
+"""Calls and first attempts under way at once; above it a pair waits for the worker. Memory is what this bounds."""
+
+
+class Deliverer:
+    """Makes attempts and writes their results.
+
+    Args:
+        first_attempt_timeout_ms: how long the answer of a request waits for its first attempt.
+        lease_ms: ``delivery.leaseMs``.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        users: Users,
+        peers: Peers,
+        clock: Clock,
+        schedule: Schedule,
+        first_attempt_timeout_ms: int,
+        lease_ms: int,
+    ) -> None:
+        self._store = store
+        self._users = users
+        self._clock = clock
+        self._schedule = schedule
+        self._first_attempt_timeout_ms = first_attempt_timeout_ms
+        self.claims = Claims(store=store, clock=clock, lease_ms=lease_ms)
+        self._background = Background()
+        self._attempts = Attempts(peers=peers, users=users, own_login=users.own_login, background=self._background)
+
+    async def send(self, accepted: Accepted) -> DeliveryState:
+        """Go on with a client's pair that is stored: steps 3 to 5 of §5.2; a repetition starts nothing.
+
+        Returns:
+            The state to answer with, after the first attempt or ``first_attempt_timeout_ms``.
+        """
+        stored = accepted.stored
+        if not stored.changed:
+            return stored.state
+        attempt = self._begin(accepted, hand_over=True)
+        if stored.state is not DeliveryState.ACCEPTED or attempt is None:
+            return stored.state
+        timer = asyncio.ensure_future(self._clock.sleep(self._first_attempt_timeout_ms / 1000))
+        try:
+            await asyncio.wait((attempt, timer), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            timer.cancel()
+        if attempt.done() and not attempt.cancelled() and attempt.exception() is None:
+            return attempt.result()
+        return DeliveryState.ACCEPTED
+
+    def receive(self, accepted: Accepted) -> None:
+        """Go on with a pair from the sender's other server: try the routes at once, not waited for (§5.4)."""
+        if accepted.stored.changed:
+            self._begin(accepted, hand_over=False)
+
+    async def retry(self, claim: Claim) -> DeliveryState | None:
+        """Make the attempt of a claimed row and write its result; ``None`` where the claim was lost meanwhile."""
+        self.claims.hold(claim)
+        try:
+            with self._store.read() as txn:
+                row = get_row(txn, claim.key)
+                blobs = get_blobs(txn, row) if row is not None else (b"", b"")
+            if row is None or row.version != claim.version:
+                return None
+            copies = Copies(claim.key.message, claim.key.kind, row.revision_ms, *blobs)
+            delivered = claim.decision.ask_first and await self._attempts.ask_other_server(copies)
+            return await self._settle(claim, delivered or await self._reach_recipient(copies))
+        finally:
+            self.claims.release(claim)
+
+    async def close(self) -> None:
+        """End what is under way; its rows become due again by themselves."""
+        await self._background.close()
+
+    def _begin(self, accepted: Accepted, *, hand_over: bool) -> asyncio.Task[DeliveryState] | None:
+        pair, stored = accepted
+        copies = _copies(pair)
+        key = ItemKey.of(pair.outgoing)
+        if stored.state is not DeliveryState.ACCEPTED:
+            # Stored here for the recipient already. The recipient's other server is called once all the same.
+            if self._has_remote(copies, hand_over=hand_over):
+                self._background.spawn(self._afterwards(copies, key, hand_over=hand_over))
+            return None
+        if len(self._background) > MAX_BACKGROUND:
+            return None  # the row is due when its lease ends
+        return self._background.spawn(self._first(self._first_claim(key, stored.row), copies, hand_over=hand_over))
+
+    def _has_remote(self, copies: Copies, *, hand_over: bool) -> bool:
+        own = self._users.own_login
+        if hand_over and self._users.other_server(copies.message.from_login) is not None:
+            return True
+        return any(route.server_login.lower() != own for route in self._users.routes(copies.message.to_login))
+
+    def _first_claim(self, key: ItemKey, row: Row) -> Claim:
+        if row.delivery is None:
+            raise AssertionError("an accepted row has a delivery")
+        accepted_at_ms = row.delivery.accepted_at_ms
+        decision = self._schedule.decide(accepted_at_ms=accepted_at_ms, last_attempt=0, now_ms=accepted_at_ms)
+        return Claim(key, row.seq, row.version, row.revision_ms, decision)
+
+    async def _first(self, claim: Claim, copies: Copies, *, hand_over: bool) -> DeliveryState:
+        self.claims.hold(claim)
+        try:
+            delivered = await self._attempts.call_recipient(copies)
+            state = await self._settle(claim, delivered)
+        finally:
+            self.claims.release(claim)
+        if hand_over:
+            self._background.spawn(self._hand_over(copies, claim.key))
+        return state if state is not None else DeliveryState.ACCEPTED
+
+    async def _afterwards(self, copies: Copies, key: ItemKey, *, hand_over: bool) -> None:
+        await self._attempts.call_recipient(copies)
+        if hand_over:
+            await self._hand_over(copies, key)
+
+    async def _hand_over(self, copies: Copies, key: ItemKey) -> None:
+        other = self._users.other_server(key.owner)
+        if other is not None and await self._attempts.hand_over(other, copies):
+            signature = copies.incoming[-SIGNATURE_BYTES:]
+            await self._store.write(lambda txn: acknowledge(txn, other.server_login, key, signature))
+
+    async def _reach_recipient(self, copies: Copies) -> bool:
+        """Call the recipient's servers; where this one has become one of them, storing it here is success enough."""
+        own, to_login = self._users.own_login, copies.message.to_login
+        if any(route.server_login.lower() == own for route in self._users.routes(to_login)):
+            now_ms = self._clock.now_ms()
+            copy = parse_container(copies.incoming, max_body_bytes=len(copies.incoming))
+            await self._store.write(lambda txn: store_incoming(txn, copy, now_ms=now_ms, own_login=own))
+            return True
+        return await self._attempts.call_recipient(copies)
+
+    async def _settle(self, claim: Claim, delivered: bool) -> DeliveryState | None:
+        now_ms = self._clock.now_ms()
+        try:
+            row = await self._store.write(
+                lambda txn: record_result(txn, claim, delivered=delivered, now_ms=now_ms, schedule=self._schedule)
+            )
+        except Refusal as refusal:
+            log.warning("a result was not written, the attempt will be made again: %s", refusal)
+            return None
+        return row.state if row is not None else None
+
+
+def _copies(pair: Pair) -> Copies:
+    incoming, outgoing = pair
+    return Copies(incoming.message, incoming.message_type, incoming.revision_ms, incoming.blob, outgoing.blob)

@@ -1,0 +1,229 @@
+"""The way in: a pair or an incoming copy is checked and stored, together with all others of the moment.
+
+Submissions go to the signature pool as they come; what a thread has checked in one go is committed in one transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from shine_node.clock import Clock
+from shine_node.crypto.pool import Check, CryptoPool, Submission
+from shine_node.delivery.users import Users
+from shine_node.protocol.access import User
+from shine_node.protocol.container import CLIENT_AHEAD_MS, PEER_AHEAD_MS, Container, check_clock
+from shine_node.protocol.errors import BadSignature, NotAccessServer, Refusal, ServerBusy, UserNotFound
+from shine_node.protocol.pair import Pair, check_pair, parse_incoming, parse_pair
+from shine_node.protocol.revisions import Arrival
+from shine_node.protocol.schedule import Schedule
+from shine_node.store.environment import Job, Store, Transaction
+from shine_node.store.layout import ItemKey, OpenDelivery
+from shine_node.store.messages import Stored, identical, store_incoming, store_pair
+
+__all__ = ["Accepted", "Intake"]
+
+
+class Accepted(NamedTuple):
+    """A pair that is stored, by this submission or before it."""
+
+    pair: Pair
+    stored: Stored
+
+
+class Intake:
+    """Checks submissions in the order of §5.2 and stores them; nothing is stored of what is refused.
+
+    Args:
+        lease_ms: how long the first attempt of a new pair may take until its claim ends.
+        max_body_bytes: ``limits.maxBodyBytes``.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        crypto: CryptoPool,
+        users: Users,
+        clock: Clock,
+        schedule: Schedule,
+        lease_ms: int,
+        max_body_bytes: int,
+    ) -> None:
+        self._store = store
+        self._crypto = crypto
+        self._users = users
+        self._clock = clock
+        self._schedule = schedule
+        self._lease_ms = lease_ms
+        self._max_body_bytes = max_body_bytes
+        self._gathered: list[_Checked] = []
+
+    async def send_pair(self, incoming_blob: bytes, outgoing_blob: bytes) -> Accepted:
+        """Take a pair from a client: ``SendMessagePair``, steps 1 and 2 (§5.2).
+
+        Raises:
+            Refusal: any of §2's; nothing was stored.
+        """
+        pair = self._parse_pair(incoming_blob, outgoing_blob, CLIENT_AHEAD_MS)
+        sender = self._known(pair.incoming.message.from_login, "the sender")
+        self._known(pair.incoming.message.to_login, "the recipient")
+        self._must_be_here(sender)
+        known = self._stored_already(ItemKey.of(pair.outgoing), incoming_blob, outgoing_blob)
+        if known is not None:
+            return Accepted(pair, known)
+        key = sender.fresh_key_at(pair.incoming.effective_ms)
+        if key is None:
+            raise BadSignature("the device key of that time has been replaced: sign with the newest one")
+        stored = await self._check_and_store(_checks(key, *pair), self._pair_work(pair, from_client=True, synced=False))
+        return Accepted(pair, stored)
+
+    async def receive_pair(self, incoming_blob: bytes, outgoing_blob: bytes, *, synced: bool) -> Accepted:
+        """Take a pair from a server: ``ReceiveOutcomingMessage`` (§5.4).
+
+        The recipient may be unknown here: both signatures are the sender's.
+
+        Args:
+            synced: it came from the owner's other server, which need not learn it from here (§6).
+
+        Raises:
+            Refusal: any of §2's; nothing was stored.
+        """
+        pair = self._parse_pair(incoming_blob, outgoing_blob, PEER_AHEAD_MS)
+        sender = self._known(pair.incoming.message.from_login, "the sender")
+        self._must_be_here(sender)
+        known = self._stored_already(ItemKey.of(pair.outgoing), incoming_blob, outgoing_blob)
+        if known is not None:
+            return Accepted(pair, known)
+        key = sender.device_key_at(pair.incoming.effective_ms)
+        stored = await self._check_and_store(
+            _checks(key, *pair), self._pair_work(pair, from_client=False, synced=synced)
+        )
+        return Accepted(pair, stored)
+
+    async def receive_incoming(self, blob: bytes) -> tuple[Container, Stored]:
+        """Take a recipient's copy from a server: ``ReceiveIncomingMessage`` (§5.4).
+
+        Raises:
+            Refusal: any of §2's; nothing was stored.
+        """
+        container = parse_incoming(blob, max_body_bytes=self._max_body_bytes)
+        check_clock(container, now_ms=self._clock.now_ms(), ahead_ms=PEER_AHEAD_MS)
+        sender = self._known(container.message.from_login, "the sender")
+        self._must_be_here(self._known(container.message.to_login, "the recipient"))
+        known = self._stored_already(ItemKey.of(container), blob, b"")
+        if known is not None:
+            return container, known
+        key = sender.device_key_at(container.effective_ms)
+        own_login = self._users.own_login
+        now_ms = self._clock.now_ms()
+        stored = await self._check_and_store(
+            _checks(key, container),
+            lambda txn: store_incoming(txn, container, now_ms=now_ms, own_login=own_login),
+        )
+        return container, stored
+
+    def _parse_pair(self, incoming_blob: bytes, outgoing_blob: bytes, ahead_ms: int) -> Pair:
+        copies = parse_pair(incoming_blob, outgoing_blob, max_body_bytes=self._max_body_bytes)
+        now_ms = self._clock.now_ms()
+        for copy in copies:
+            check_clock(copy, now_ms=now_ms, ahead_ms=ahead_ms)
+        return check_pair(*copies)
+
+    def _known(self, login: str, who: str) -> User:
+        user = self._users.get(login)
+        if user is None:
+            raise UserNotFound(f"{who} is not known here")
+        return user
+
+    def _must_be_here(self, user: User) -> None:
+        if not self._users.is_here(user):
+            raise NotAccessServer(f"this server is not an access server of {user.record.login}")
+
+    def _stored_already(self, key: ItemKey, incoming: bytes, outgoing: bytes) -> Stored | None:
+        with self._store.read() as txn:
+            row = identical(txn, key, incoming, outgoing)
+        return Stored(Arrival.SAME, row) if row is not None else None
+
+    def _pair_work(self, pair: Pair, *, from_client: bool, synced: bool) -> Callable[[Transaction], Stored]:
+        now_ms = self._clock.now_ms()
+        first = self._schedule.decide(accepted_at_ms=now_ms, last_attempt=0, now_ms=now_ms)
+        delivery = OpenDelivery(first.accepted_at_ms, 0, now_ms, now_ms + self._lease_ms)
+        own_login = self._users.own_login
+
+        def work(txn: Transaction) -> Stored:
+            return store_pair(
+                txn,
+                pair,
+                now_ms=now_ms,
+                from_client=from_client,
+                delivery=delivery,
+                own_login=own_login,
+                synced=synced,
+            )
+
+        return work
+
+    async def _check_and_store(self, checks: list[Check], work: Callable[[Transaction], Stored]) -> Stored:
+        loop = asyncio.get_running_loop()
+        submission = _Checked(checks, Job(work, loop.create_future()))
+        if not self._gathered:
+            # What arrives within this turn of the loop goes to the pool together.
+            loop.call_soon(self._hand_over)
+        self._gathered.append(submission)
+        stored: Stored = await submission.job.future
+        return stored
+
+    def _hand_over(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        try:
+            self._crypto.submit(gathered, self)
+        except ServerBusy:
+            for submission in gathered:  # not all fit: those that do shall pass
+                try:
+                    self._crypto.submit([submission], self)
+                except ServerBusy as busy:
+                    _fail([(submission, busy)])
+
+    def checked(self, batch: list[Submission]) -> None:
+        """Take a batch that the pool has checked; called in one of its threads."""
+        passed: list[_Checked] = []
+        refused: list[tuple[_Checked, Refusal]] = []
+        for submission in batch:
+            if not isinstance(submission, _Checked):
+                raise AssertionError("the pool returns what it was given")
+            if submission.failed is None:
+                passed.append(submission)
+            else:
+                copy = ("incoming", "outgoing")[submission.failed]
+                refused.append((submission, BadSignature(f"the {copy} copy is not signed by the sender's device key")))
+        try:
+            self._store.submit([submission.job for submission in passed])
+        except ServerBusy as busy:
+            refused.extend((submission, busy) for submission in passed)
+        if refused:
+            loop = refused[0][0].job.future.get_loop()
+            with contextlib.suppress(RuntimeError):  # the loop has been closed: nobody waits any more
+                loop.call_soon_threadsafe(_fail, refused)
+
+
+class _Checked(Submission):
+    """A submission with the write that follows if its signatures hold."""
+
+    __slots__ = ("job",)
+
+    def __init__(self, checks: list[Check], job: Job[Any]) -> None:
+        super().__init__(checks)
+        self.job = job
+
+
+def _fail(refused: list[tuple[_Checked, Refusal]]) -> None:
+    for submission, refusal in refused:
+        if not submission.job.future.done():
+            submission.job.future.set_exception(refusal)
+
+
+def _checks(key: bytes, *copies: Container) -> list[Check]:
+    return [(key, copy.signed_part, copy.signature) for copy in copies]

@@ -1,0 +1,117 @@
+"""Who is known here: users by login, their routes, and the way in for their access records (PROTOCOL.md §3)."""
+
+from __future__ import annotations
+
+from shine_node.clock import Clock
+from shine_node.crypto.pool import CryptoPool
+from shine_node.protocol.access import AccessRecord, AccessServer, User, check_standing, signed_text
+from shine_node.protocol.errors import BadSignature, RateLimited, UserAlreadyExists
+from shine_node.store.environment import Store, Transaction
+from shine_node.store.users import (
+    access_servers,
+    add_record,
+    find_logins,
+    get_records,
+    get_registration,
+    get_user,
+    other_server,
+)
+
+__all__ = ["Users"]
+
+MAX_CACHED = 10_000
+MAX_RECORDS_A_USER = 1000
+"""All records are kept for good; without a bound one key could fill the disk."""
+
+
+class Users:
+    """The users that this server knows, read through a bounded cache. Logins are given in lower case.
+
+    Args:
+        own_login: this server's login.
+    """
+
+    def __init__(self, *, store: Store, crypto: CryptoPool, clock: Clock, own_login: str) -> None:
+        self.own_login = own_login.lower()
+        self._store = store
+        self._crypto = crypto
+        self._clock = clock
+        self._cache: dict[str, User] = {}
+
+    def get(self, login: str) -> User | None:
+        """Return a user, or ``None`` if nobody of that login is known here."""
+        user = self._cache.get(login)
+        if user is None:
+            with self._store.read() as txn:
+                user = get_user(txn, login)
+            if user is not None:
+                if len(self._cache) >= MAX_CACHED:
+                    del self._cache[next(iter(self._cache))]
+                self._cache[login] = user
+        return user
+
+    def is_here(self, user: User) -> bool:
+        """Say whether this server is an access server of a user."""
+        return user.record.names_server(self.own_login)
+
+    def routes(self, login: str) -> tuple[AccessServer, ...]:
+        """Return the current access servers of a user, read anew from the store."""
+        with self._store.read() as txn:
+            return access_servers(txn, login)
+
+    def other_server(self, login: str) -> AccessServer | None:
+        """Return the other access server of a user of this server, read anew from the store."""
+        with self._store.read() as txn:
+            return other_server(txn, login, self.own_login)
+
+    def records(self, login: str) -> list[AccessRecord]:
+        """Return the signed records of a user, oldest first; what a peer is told of the user."""
+        with self._store.read() as txn:
+            return [record for record in get_records(txn, login) if record.signature]
+
+    def search(self, prefix: str, limit: int) -> list[str]:
+        """Return at most ``limit`` logins with a prefix, spelled as registered."""
+        with self._store.read() as txn:
+            return find_logins(txn, prefix, limit)
+
+    async def add(
+        self, record: AccessRecord, *, must_be_new: bool = False, local: bool = False, bch_limit: int | None = None
+    ) -> bool:
+        """Check a record whose fields are right, and store it.
+
+        Whether the sender may bring it is the caller's to say.
+
+        Args:
+            must_be_new: refuse a login that is known.
+            local: an unsigned registration of this server alone.
+            bch_limit: bytes of the user's chain, kept with the record.
+
+        Returns:
+            Whether it is now the newest record.
+
+        Raises:
+            UserAlreadyExists, BadFields, RootKeyMismatch, BadSignature: as §3 has it.
+            RateLimited: the user has ``MAX_RECORDS_A_USER`` records.
+            ServerBusy, StorageFull: not now.
+        """
+        known = self.get(record.key)
+        if known is not None and must_be_new:
+            raise UserAlreadyExists("this login is taken")
+        check_standing(record, known=known and known.record, now_ms=self._clock.now_ms())
+        if not local and await self._crypto.verify([(record.solana_key, signed_text(record), record.signature)]) == 0:
+            raise BadSignature("the record is not signed by its root key")
+        applied = await self._store.write(lambda txn: self._put(txn, record, must_be_new, local, bch_limit))
+        self._cache.pop(record.key, None)
+        return applied
+
+    def _put(
+        self, txn: Transaction, record: AccessRecord, must_be_new: bool, local: bool, bch_limit: int | None
+    ) -> bool:
+        known = get_registration(txn, record.key)
+        if known is not None:
+            if must_be_new:
+                raise UserAlreadyExists("this login is taken")
+            check_standing(record, known=known.record, now_ms=self._clock.now_ms())
+            if len(get_records(txn, record.key)) >= MAX_RECORDS_A_USER:
+                raise RateLimited("this user has too many access records", {"retryAfterMs": 86_400_000})
+        return add_record(txn, record, local=local, bch_limit=bch_limit)

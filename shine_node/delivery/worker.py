@@ -1,0 +1,130 @@
+"""The worker: wakes on its interval, takes only due rows, and has their attempts made (PROTOCOL.md §5.3)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from shine_node.clock import Clock
+from shine_node.delivery.attempts import Background
+from shine_node.delivery.deliverer import Deliverer
+from shine_node.protocol.errors import Refusal
+from shine_node.protocol.schedule import Schedule
+from shine_node.store.deliveries import Claim, claim_due, due_keys, reschedule
+from shine_node.store.environment import Store
+
+__all__ = ["Worker"]
+
+log = logging.getLogger(__name__)
+
+STRETCH = 500
+"""Open rows that one transaction puts at their times."""
+JUMP_BACK_MS = 1000
+"""A wall clock that is behind the monotonic one by more than this has gone back."""
+
+
+class Worker:
+    """Retries open deliveries.
+
+    Args:
+        interval_ms: ``delivery.workerIntervalMs``.
+        lease_ms: ``delivery.leaseMs``.
+        max_concurrent: attempts of the worker under way at once, ``delivery.maxConcurrent``.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        deliverer: Deliverer,
+        clock: Clock,
+        schedule: Schedule,
+        interval_ms: int,
+        lease_ms: int,
+        max_concurrent: int,
+    ) -> None:
+        self._store = store
+        self._deliverer = deliverer
+        self._clock = clock
+        self._schedule = schedule
+        self._interval = interval_ms / 1000
+        self._lease_ms = lease_ms
+        self._max_concurrent = max_concurrent
+        self._attempts = Background()
+        self._free = asyncio.Event()
+
+    async def run(self) -> None:
+        """Work until cancelled. The first look, with all claims of an earlier process void, is made at once."""
+        await self._put_in_time()
+        reference = self._clock.now_ms(), self._clock.monotonic()
+        while True:
+            try:
+                await self.look()
+            except Refusal as refusal:
+                log.warning("due deliveries were not taken, the next look will be in time: %s", refusal)
+            await self._pause()
+            now = self._clock.now_ms(), self._clock.monotonic()
+            if now[0] < reference[0] + (now[1] - reference[1]) * 1000 - JUMP_BACK_MS:
+                log.warning("the clock went back: open deliveries are put at their new times")
+                await self._put_in_time()
+            reference = now
+
+    async def look(self) -> None:
+        """Take due rows as far as attempts are free, and start an attempt for each."""
+        self._free.clear()
+        while (room := self._max_concurrent - len(self._attempts)) > 0:
+            now_ms = self._clock.now_ms()
+            with self._store.read() as txn:
+                if not due_keys(txn, now_ms, 1):
+                    return
+            claims = await self._claim(now_ms, room)
+            for claim in claims:
+                self._attempts.spawn(self._attempt(claim))
+
+    async def close(self) -> None:
+        """End the attempts under way; their rows become due again by themselves."""
+        await self._attempts.close()
+
+    async def _claim(self, now_ms: int, room: int) -> list[Claim]:
+        claims, failed = await self._store.write(
+            lambda txn: claim_due(txn, self._schedule, now_ms=now_ms, lease_ms=self._lease_ms, limit=room)
+        )
+        if failed:
+            log.info("%d deliveries failed: the schedule in force is over for them", len(failed))
+        return claims
+
+    async def _attempt(self, claim: Claim) -> None:
+        try:
+            await self._deliverer.retry(claim)
+        finally:
+            self._free.set()
+
+    async def _pause(self) -> None:
+        """Wait for the next look: the interval, or earlier if rows were left because no attempt was free."""
+        timer = asyncio.ensure_future(self._clock.sleep(self._interval))
+        waiting = {timer}
+        if len(self._attempts) >= self._max_concurrent:
+            waiting.add(asyncio.ensure_future(self._freed()))
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waiting:
+                task.cancel()
+
+    async def _freed(self) -> None:
+        await self._free.wait()
+
+    async def _put_in_time(self) -> None:
+        after: bytes | None = b""
+        while after is not None:
+            start, now_ms = after, self._clock.now_ms()
+            held = self._deliverer.claims.held
+            try:
+                after = await self._store.write(
+                    lambda txn, start=start, now=now_ms, held=held: reschedule(  # type: ignore[misc]
+                        txn, self._schedule, now_ms=now, held=held, after=start, limit=STRETCH
+                    )
+                )
+            except Refusal as refusal:
+                log.warning("open deliveries were not put in time: %s", refusal)
+                return
