@@ -1,0 +1,40 @@
+"""``ServerHello`` on an outgoing link: what the answer makes of the link (PROTOCOL.md §7; seed 003)."""
+
+from __future__ import annotations
+
+from shine_node.protocol.envelope import Answer
+from shine_node.protocol.errors import Refusal, ShineError
+from shine_node.protocol.hello import Hello, parse_hello
+
+__all__ = ["HELLO_OP", "HelloFailed", "judge_hello"]
+
+HELLO_OP = "ServerHello"
+
+
+class HelloFailed(ShineError):
+    """The peer's answer to the hello makes the link useless; the text says why, for the operator."""
+
+
+def judge_hello(answer: Answer, expected_login: str) -> Hello | None:
+    """Return what the peer said of itself; ``None`` for an older one, which does not know the operation.
+
+    Args:
+        answer: the answer to the hello.
+        expected_login: the ``serverLogin`` under which the peer is known here; any case.
+
+    Raises:
+        HelloFailed: another server answers, it refuses, or it speaks another version.
+    """
+    if answer.error == "UNKNOWN_OP" and not answer.ok:
+        return None
+    if not answer.ok:
+        raise HelloFailed(f"ServerHello refused with {answer.status} {answer.error}: {answer.message}")
+    if answer.payload.get("accepted") is False:
+        raise HelloFailed("ServerHello not accepted")
+    try:
+        hello = parse_hello(answer.payload)
+    except Refusal as refusal:
+        raise HelloFailed(f"the answer to ServerHello is not usable: {refusal}") from None
+    if hello.server_login.lower() != expected_login.lower():
+        raise HelloFailed(f"ServerHello answered by {hello.server_login}, not by {expected_login}")
+    return hello

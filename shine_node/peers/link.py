@@ -1,0 +1,392 @@
+"""One WSS to one peer: opened, introduced, kept alive, lost and opened again (PROTOCOL.md §7; seed 003)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from typing import Any
+
+from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.server import broadcast
+from websockets.exceptions import ConnectionClosed
+from websockets.protocol import State
+
+from shine_node.clock import Clock
+from shine_node.peers.backoff import pause_seconds
+from shine_node.peers.dial import Dialer, DialFailed
+from shine_node.peers.exchange import Exchange
+from shine_node.peers.introduction import HELLO_OP, HelloFailed, judge_hello
+from shine_node.peers.priorities import Priority
+from shine_node.peers.queue import LinkRequest
+from shine_node.peers.settings import PoolSettings
+from shine_node.peers.snapshot import LinkState, PeerSnapshot, printable
+from shine_node.peers.waiting import within
+from shine_node.protocol.envelope import decode_answer, encode_request
+from shine_node.protocol.errors import LinkDown, LinkLost
+from shine_node.protocol.hello import CAPABILITIES, Hello, hello_payload
+
+__all__ = ["Link"]
+
+NORMAL_CLOSURE, GOING_AWAY, UNSUPPORTED_DATA = 1000, 1001, 1003
+
+_log = logging.getLogger(__name__)
+
+
+class BinaryFrame(Exception):
+    """The peer sent a binary frame, which no server does."""
+
+
+class Link:
+    """The link to one server under one URL; it lives from ``start`` to ``stop``.
+
+    Args:
+        server_login: the peer, as it is spelled where it is known.
+        url: where it is.
+        permanent: kept open, or opened on first use and closed when idle.
+        own_login: what the hello says.
+        settings: bounds and times.
+        clock: measures them.
+        dialer: opens connections.
+        random: 0 … 1, for the pauses.
+        on_connected: told when the hello was answered and requests can go.
+    """
+
+    def __init__(
+        self,
+        *,
+        server_login: str,
+        url: str,
+        permanent: bool,
+        own_login: str,
+        settings: PoolSettings,
+        clock: Clock,
+        dialer: Dialer,
+        random: Callable[[], float],
+        on_connected: Callable[[Link], None],
+    ) -> None:
+        self.server_login = server_login
+        self.url = url
+        self.permanent = permanent
+        self.state = LinkState.IDLE
+        self._own_login = own_login
+        self._settings = settings
+        self._clock = clock
+        self._dialer = dialer
+        self._random = random
+        self._on_connected = on_connected
+        self._exchange = Exchange(
+            server_login,
+            max_waiting=settings.max_queue_per_peer,
+            request_seconds=settings.request_timeout_seconds,
+            on_deadline=self._wake_by,
+        )
+        self._connection: ClientConnection | None = None
+        self._hello: Hello | None = None
+        self._loss = ""
+        self._retired = False
+        self._failures = 0
+        self._connects = 0
+        self._wanted = asyncio.Event()
+        self._pause_over = asyncio.Event()
+        self._alarm = asyncio.Event()
+        self._alarm_at = math.inf
+        now = clock.monotonic()
+        self.used_at = now
+        self._received_at = now
+        self._connected_at: float | None = None
+        self._active_at: float | None = None
+        self._pinged_at: float | None = None
+        self._ponged_at: float | None = None
+        self._next_try_at: float | None = None
+        self._ping: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Begin its life."""
+        self._spawn(self._run(), "run")
+        self._spawn(self._keep_time(), "time")
+
+    def stop(self, reason: str) -> None:
+        """End its life: fail its requests with ``LinkLost`` and let ``wait_stopped`` see the connection closed."""
+        self.state = LinkState.CLOSED
+        self._exchange.disconnect(LinkLost, reason)
+        for task in self._tasks:
+            task.cancel()
+
+    async def wait_stopped(self) -> None:
+        """Wait until all of it has ended; bounded by the closing handshake."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request waits or is under way."""
+        return self._exchange.busy
+
+    async def request(
+        self, op: str, payload: Mapping[str, object], priority: Priority, seconds: float
+    ) -> dict[str, Any]:
+        """Ask the peer, and return the payload of its success; see ``Pool.request``.
+
+        Raises:
+            QueueFull, CallerTimeout, RequestTimeout, LinkLost, LinkDown, PeerRefused.
+        """
+        if self.state is LinkState.PAUSE or self.state is LinkState.CLOSED:
+            raise self._exchange.refused(LinkDown(self.server_login, op, self._exchange.last_error))
+        now = self._clock.monotonic()
+        request = LinkRequest(op, payload, priority, now + seconds, asyncio.get_running_loop().create_future())
+        self._exchange.submit(request, now)
+        self.used_at = now
+        if self.state is LinkState.IDLE:
+            self._wanted.set()
+        try:
+            return await request.future
+        except asyncio.CancelledError:
+            self._exchange.abandon(request)
+            raise
+
+    def set_permanent(self, permanent: bool) -> None:
+        """Keep it open from now on, or let it close when idle."""
+        if permanent == self.permanent:
+            return
+        self.permanent = permanent
+        self._wanted.set()
+        self._wake_by(self._clock.monotonic())
+
+    def end_pause(self) -> None:
+        """Try again now: the peer has shown that it is there."""
+        self._pause_over.set()
+
+    def in_force(self, capability: str) -> bool:
+        """Say whether a capability is in force on the connection that there is now."""
+        return self.state is LinkState.CONNECTED and self._hello is not None and self._hello.in_force(capability)
+
+    # --- the life of the connection ---
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                await self._until_wanted()
+                try:
+                    await self._open()
+                    await self._serve()
+                except (DialFailed, HelloFailed, ConnectionClosed, BinaryFrame) as error:
+                    await self._lose(error)
+                except Exception as error:
+                    _log.exception("link to %s: a defect of this server; the link starts anew", self.server_login)
+                    await self._lose(error)
+        finally:
+            await self._hang_up(GOING_AWAY)
+
+    async def _until_wanted(self) -> None:
+        self.state = LinkState.IDLE
+        while not (self.permanent or self._exchange.busy):
+            self._wanted.clear()
+            await self._wanted.wait()
+
+    async def _open(self) -> None:
+        self.state = LinkState.CONNECTING
+        self._loss = ""
+        try:
+            await within(self._clock, self._settings.connect_timeout_seconds, self._dial())
+        except TimeoutError:
+            raise DialFailed(f"no connection within {self._settings.connect_timeout_seconds:g} s") from None
+        try:
+            await within(self._clock, self._settings.request_timeout_seconds, self._introduce())
+        except TimeoutError:
+            raise HelloFailed(f"no answer to ServerHello in {self._settings.request_timeout_seconds:g} s") from None
+
+    async def _dial(self) -> None:
+        self._connection = await self._dialer.open(self.url)
+
+    async def _introduce(self) -> None:
+        connection = self._connection
+        assert connection is not None  # noqa: S101 - dialled a moment ago
+        request_id = self._exchange.next_id()
+        await connection.send(encode_request(HELLO_OP, request_id, hello_payload(self._own_login)))
+        while True:
+            answer = decode_answer(_text(await connection.recv()))
+            if answer is not None and answer.request_id == request_id:
+                self._hello = judge_hello(answer, self.server_login)
+                return
+
+    async def _serve(self) -> None:
+        """Read answers until the connection ends; return only if it was closed because it was idle."""
+        connection, clock, exchange = self._connection, self._clock, self._exchange
+        assert connection is not None  # noqa: S101
+        now = clock.monotonic()
+        self.state = LinkState.CONNECTED
+        self._failures = 0
+        self._connects += 1
+        self._connected_at = self._active_at = self._received_at = self.used_at = now
+        self._pinged_at = self._ponged_at = None
+        exchange.connect(self._transmit, now)
+        self._wake_by(now)
+        _log.info("link to %s (%s) is up%s", self.server_login, self.url, "" if self._hello else ", an older peer")
+        self._on_connected(self)
+        try:
+            while True:
+                answer = decode_answer(_text(await connection.recv()))
+                self._received_at = self._active_at = now = clock.monotonic()
+                if answer is not None and exchange.receive(answer, now):
+                    self.used_at = now
+        except ConnectionClosed:
+            if not self._retired:
+                raise
+            self._retired = False
+            self._connection = None
+
+    def _transmit(self, frame: str) -> None:
+        """Write without waiting: what is in flight is one request, so the buffer is bounded by the time-outs."""
+        connection = self._connection
+        assert connection is not None  # noqa: S101
+        if connection.state is not State.OPEN:
+            self._break("the peer is closing the connection")
+            return
+        self._active_at = self._clock.monotonic()
+        broadcast((connection,), frame)
+
+    async def _lose(self, error: Exception) -> None:
+        """Fail the requests, hang up, and rest."""
+        was_up = self.state is LinkState.CONNECTED
+        reason = printable(self._loss or str(error) or type(error).__name__)
+        self.state = LinkState.PAUSE
+        seconds = pause_seconds(self._failures, self._random)
+        self._next_try_at = self._clock.monotonic() + seconds
+        self._pause_over.clear()
+        self._exchange.disconnect(LinkLost if was_up else LinkDown, reason)
+        level = logging.WARNING if self._failures == 0 else logging.DEBUG
+        _log.log(level, "link to %s (%s) is down: %s", self.server_login, self.url, reason)
+        self._failures += 1
+        await self._hang_up(UNSUPPORTED_DATA if isinstance(error, BinaryFrame) else NORMAL_CLOSURE)
+        with suppress(TimeoutError):
+            await within(self._clock, self._next_try_at - self._clock.monotonic(), self._pause_over.wait())
+        self._next_try_at = None
+
+    async def _hang_up(self, code: int) -> None:
+        connection, self._connection, self._hello = self._connection, None, None
+        if connection is not None:
+            await connection.close(code)
+
+    def _break(self, reason: str) -> None:
+        """Cut a connection that is of no use; its reader sees the end."""
+        if self._connection is not None:
+            self._loss = self._loss or reason
+            self._connection.transport.abort()
+
+    # --- time ---
+
+    def _wake_by(self, at: float) -> None:
+        if at < self._alarm_at:
+            self._alarm.set()
+
+    async def _keep_time(self) -> None:
+        while True:
+            now = self._clock.monotonic()
+            if self._exchange.expire(now):
+                self._start_ping("no answer, and no pong")
+            due = self._exchange.next_deadline()
+            if self.state is LinkState.CONNECTED:
+                due = min(due, self._tend(now))
+            self._alarm.clear()
+            self._alarm_at = due
+            with suppress(TimeoutError):
+                if due == math.inf:
+                    await self._alarm.wait()
+                else:
+                    await within(self._clock, due - now, self._alarm.wait())
+
+    def _tend(self, now: float) -> float:
+        """Ping or close the connection if that is due; return when to look again."""
+        due = math.inf
+        if not self.permanent and not self._exchange.busy:
+            due = self.used_at + self._settings.idle_close_seconds
+            if due <= now:
+                self._retire()
+                return math.inf
+        if self._ping is None:
+            ping_due = max(self._received_at, self._pinged_at or 0) + self._settings.ping_idle_seconds
+            if ping_due <= now:
+                self._start_ping("no pong")
+                ping_due = now + self._settings.ping_idle_seconds
+            due = min(due, ping_due)
+        return due
+
+    def _retire(self) -> None:
+        connection = self._connection
+        assert connection is not None  # noqa: S101 - the state says so
+        self._exchange.detach()
+        self.state = LinkState.IDLE
+        self._retired = True
+        self._spawn(connection.close(NORMAL_CLOSURE), "close")
+
+    def _start_ping(self, loss: str) -> None:
+        connection = self._connection
+        if self._ping is None and connection is not None and self.state is LinkState.CONNECTED:
+            self._ping = self._spawn(self._check_pong(connection, loss), "ping")
+
+    async def _check_pong(self, connection: ClientConnection, loss: str) -> None:
+        self._pinged_at = self._clock.monotonic()
+        try:
+            await within(self._clock, self._settings.pong_timeout_seconds, _ping(connection))
+            self._ponged_at = self._clock.monotonic()
+        except TimeoutError:
+            if connection is self._connection:
+                self._break(f"{loss} within {self._settings.pong_timeout_seconds:g} s")
+        except ConnectionClosed:
+            pass
+        finally:
+            self._ping = None
+            self._alarm.set()
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work, name=f"link {self.server_login} {name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # --- what is known of it ---
+
+    def snapshot(self) -> PeerSnapshot:
+        """Return its state as plain data."""
+        offset = self._clock.now_ms() - self._clock.monotonic() * 1000
+
+        def wall(at: float | None) -> int | None:
+            return None if at is None else round(at * 1000 + offset)
+
+        waiting = self._exchange.queue.lengths()
+        in_flight = self._exchange.in_flight
+        return PeerSnapshot(
+            server_login=self.server_login,
+            url=self.url,
+            state=self.state,
+            permanent=self.permanent,
+            capabilities=tuple(sorted(name for name in CAPABILITIES if self.in_force(name))),
+            connected_at_ms=wall(self._connected_at),
+            last_activity_ms=wall(self._active_at),
+            last_ping_ms=wall(self._pinged_at),
+            last_pong_ms=wall(self._ponged_at),
+            next_try_ms=wall(self._next_try_at),
+            reconnects=max(0, self._connects - 1),
+            waiting_realtime=waiting[Priority.REALTIME],
+            waiting_normal=waiting[Priority.NORMAL],
+            waiting_bulk=waiting[Priority.BULK],
+            in_flight=in_flight.op if in_flight is not None else None,
+            succeeded=self._exchange.succeeded,
+            failed=self._exchange.failed,
+            timed_out=self._exchange.timed_out,
+            last_error=self._exchange.last_error,
+        )
+
+
+def _text(frame: str | bytes) -> str:
+    if isinstance(frame, bytes):
+        raise BinaryFrame("the peer sent a binary frame")
+    return frame
+
+
+async def _ping(connection: ClientConnection) -> None:
+    await (await connection.ping())

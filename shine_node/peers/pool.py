@@ -1,0 +1,286 @@
+"""All links to other servers: one for each server, and one more where a user's record names another URL (§7)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random as random_module
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from shine_node.clock import Clock
+from shine_node.peers.address import Endpoint, parse_endpoint
+from shine_node.peers.dial import Dialer, Resolver, make_tls_context
+from shine_node.peers.directory import KnownPeer
+from shine_node.peers.link import Link
+from shine_node.peers.priorities import priority_of
+from shine_node.peers.settings import PoolSettings
+from shine_node.peers.snapshot import LinkState, PoolSnapshot, log_lines
+from shine_node.protocol.access import AccessServer
+from shine_node.protocol.errors import LinkDown
+
+__all__ = ["KnownPeer", "Pool", "PoolSettings"]
+
+_log = logging.getLogger(__name__)
+
+_Key = tuple[str, Endpoint]
+"""What makes two links one: the server's login in lower case, and the place."""
+
+
+class Pool:
+    """The links of this server to its peers; it lives from ``start`` to ``close``.
+
+    Args:
+        own_login: this server, as its hello says.
+        own_url: where it is reached; no link goes there, whatever the name.
+        settings: bounds and times.
+        clock: measures them.
+        known_peers: returns who is known; called at the start and every ``refresh_seconds``, and must not block.
+        on_connected: told the login of a known peer whose link came up (its hello was answered); must not block.
+        random: 0 … 1, for the pauses.
+    """
+
+    def __init__(
+        self,
+        *,
+        own_login: str,
+        own_url: str,
+        settings: PoolSettings,
+        clock: Clock,
+        known_peers: Callable[[], Iterable[KnownPeer]],
+        on_connected: Callable[[str], None] | None = None,
+        random: Callable[[], float] = random_module.random,
+    ) -> None:
+        self._own_login = own_login
+        self._own_endpoint = parse_endpoint(own_url)
+        self._settings = settings
+        self._clock = clock
+        self._read_known_peers = known_peers
+        self._on_connected = on_connected
+        self._random = random
+        self._known: dict[str, tuple[KnownPeer, Endpoint]] = {}
+        self._links: dict[_Key, Link] = {}
+        self._dialer: Dialer | None = None
+        self._resolver: Resolver | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._complaints: set[str] = set()
+
+    async def start(self) -> None:
+        """Read who is known, open the permanent links, and keep both up to date.
+
+        Raises:
+            DialFailed: ``ca_file`` cannot be used.
+        """
+        settings = self._settings
+        self._resolver = Resolver()
+        self._dialer = Dialer(
+            clock=self._clock,
+            tls=make_tls_context(settings.ca_file),
+            allow_insecure=settings.allow_insecure_peers,
+            allow_private=settings.allow_private_peers,
+            max_frame_bytes=settings.max_frame_bytes,
+            resolve=self._resolver,
+        )
+        self._refresh()
+        self._spawn(self._every(settings.refresh_seconds, self._refresh), "refresh")
+        self._spawn(self._every(settings.snapshot_seconds, self._log_snapshot), "snapshot")
+
+    async def close(self) -> None:
+        """Close every link and end every task, within the time of a closing handshake; what waits gets ``LinkLost``."""
+        self._dialer = None
+        for task in self._tasks:
+            task.cancel()
+        for key in list(self._links):
+            self._drop(key, "this server is stopping")
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        if self._resolver is not None:
+            self._resolver.close()
+
+    async def request(
+        self, server: AccessServer, op: str, payload: Mapping[str, object], *, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Ask a server, and return the payload of its success. Nothing is ever asked twice.
+
+        Args:
+            server: whom, and where: another URL than the known one gets a link of its own.
+            op: decides the priority (table of §7).
+            payload: what is sent.
+            timeout: how long the caller waits in all, seconds; ``None`` for ``caller_timeout_seconds``.
+
+        Raises:
+            QueueFull: too many are waiting for this peer.
+            CallerTimeout: the time was over while it waited or was under way.
+            RequestTimeout: it was sent, and not answered in ``request_timeout_seconds``.
+            LinkLost: the connection was lost meanwhile.
+            LinkDown: there is no connection, and none is being opened now.
+            PeerRefused: the peer answered with an error.
+            ValueError: the operation is none between servers.
+        """
+        priority = priority_of(op)
+        link = self._link_to(server, op)
+        seconds = self._settings.caller_timeout_seconds if timeout is None else timeout
+        return await link.request(op, payload, priority, seconds)
+
+    def capability(self, server_login: str, name: str) -> bool:
+        """Say whether a capability is in force on the link to a server now."""
+        return any(link.in_force(name) for link in self._links_of(server_login) if self._is_main(link))
+
+    def peer_arrived(self, server_login: str) -> None:
+        """End the reconnect pause of a server that has just introduced itself on an inbound connection."""
+        for link in self._links_of(server_login):
+            link.end_pause()
+
+    def snapshot(self) -> PoolSnapshot:
+        """Return the state of all links as plain data."""
+        peers = [link.snapshot() for link in self._links.values()]
+        return PoolSnapshot(
+            at_ms=self._clock.now_ms(),
+            known_peers=len(self._known),
+            max_connections=self._settings.max_connections,
+            peers=tuple(sorted(peers, key=lambda peer: (peer.server_login.lower(), peer.url))),
+        )
+
+    # --- which link ---
+
+    def _link_to(self, server: AccessServer, op: str) -> Link:
+        login = server.server_login.lower()
+        try:
+            endpoint = parse_endpoint(server.url)
+        except ValueError as error:
+            raise LinkDown(server.server_login, op, str(error)) from None
+        link = self._links.get((login, endpoint))
+        if link is not None:
+            return link
+        if self._is_self(login, endpoint):
+            raise LinkDown(server.server_login, op, "this is this server itself")
+        link = self._add(server.server_login, endpoint, permanent=False)
+        if link is None:
+            raise LinkDown(server.server_login, op, "all connections of server.pool.maxConnections are in use")
+        return link
+
+    def _is_self(self, login: str, endpoint: Endpoint) -> bool:
+        return login == self._own_login.lower() or endpoint == self._own_endpoint
+
+    def _links_of(self, server_login: str) -> list[Link]:
+        wanted = server_login.lower()
+        return [link for (login, _), link in self._links.items() if login == wanted]
+
+    def _is_main(self, link: Link) -> bool:
+        """Say whether a link goes where its server is known to be; one to a server that is not known does."""
+        known = self._known.get(link.server_login.lower())
+        return known is None or known[1].url == link.url
+
+    def _add(self, server_login: str, endpoint: Endpoint, *, permanent: bool) -> Link | None:
+        if self._dialer is None or not self._make_room():
+            return None
+        link = Link(
+            server_login=server_login,
+            url=endpoint.url,
+            permanent=permanent,
+            own_login=self._own_login,
+            settings=self._settings,
+            clock=self._clock,
+            dialer=self._dialer,
+            random=self._random,
+            on_connected=self._connected,
+        )
+        self._links[server_login.lower(), endpoint] = link
+        link.start()
+        return link
+
+    def _make_room(self) -> bool:
+        """Have room for one more link, at the expense of the one on demand that is least needed."""
+        if len(self._links) < self._settings.max_connections:
+            return True
+        spare = [
+            (link.state is LinkState.CONNECTED, link.used_at, key)
+            for key, link in self._links.items()
+            if not link.permanent and not link.busy
+        ]
+        if not spare:
+            return False
+        self._drop(min(spare)[2], "its place was needed")
+        return True
+
+    def _drop(self, key: _Key, reason: str) -> None:
+        link = self._links.pop(key)
+        link.stop(reason)
+        self._spawn(link.wait_stopped(), f"stop {link.server_login}")
+
+    def _connected(self, link: Link) -> None:
+        if self._on_connected is not None and self._is_main(link):
+            try:
+                self._on_connected(link.server_login)
+            except Exception:
+                _log.exception("a defect of this server: nobody could be told of the link to %s", link.server_login)
+
+    # --- who is known ---
+
+    def _refresh(self) -> None:
+        try:
+            peers = list(self._read_known_peers())
+        except Exception:
+            _log.exception("the known peers could not be read; those of before stay")
+            return
+        before, self._known = self._known, self._usable(peers)
+        for login, (_, endpoint) in before.items():
+            now = self._known.get(login)
+            if now is not None and now[1] != endpoint and (login, endpoint) in self._links:
+                self._drop((login, endpoint), f"its address is now {now[1].url}")
+        self._sweep()
+        for login, (peer, endpoint) in self._known.items():
+            link = self._links.get((login, endpoint))
+            if link is None:
+                if peer.permanent and self._add(peer.server_login, endpoint, permanent=True) is None:
+                    self._complain(f"no permanent link to {peer.server_login}: server.pool.maxConnections is too small")
+                continue
+            link.set_permanent(peer.permanent)
+            if login in before and before[login][1] != endpoint and link.state is LinkState.CONNECTED:
+                self._connected(link)
+
+    def _usable(self, peers: Iterable[KnownPeer]) -> dict[str, tuple[KnownPeer, Endpoint]]:
+        """Return the peers by login, without this server itself; the first one of a login counts."""
+        usable: dict[str, tuple[KnownPeer, Endpoint]] = {}
+        for peer in peers:
+            login = peer.server_login.lower()
+            try:
+                endpoint = parse_endpoint(peer.url)
+            except ValueError as error:
+                self._complain(f"no link to {peer.server_login}: {error}")
+                continue
+            if login not in usable and not self._is_self(login, endpoint):
+                usable[login] = (peer, endpoint)
+        return usable
+
+    def _sweep(self) -> None:
+        """Forget links on demand that nobody has used for long; those of servers no longer known become such."""
+        old = self._clock.monotonic() - self._settings.idle_close_seconds
+        for key, link in list(self._links.items()):
+            known = self._known.get(key[0])
+            if known is None or known[1] != key[1]:
+                link.set_permanent(False)
+                resting = link.state is LinkState.IDLE or link.state is LinkState.PAUSE
+                if resting and not link.busy and link.used_at <= old:
+                    self._drop(key, "nobody uses it")
+
+    def _complain(self, text: str) -> None:
+        if text not in self._complaints and len(self._complaints) < 1000:
+            self._complaints.add(text)
+            _log.warning("%s", text)
+
+    def _log_snapshot(self) -> None:
+        for line in log_lines(self.snapshot()):
+            _log.info("%s", line)
+
+    # --- tasks ---
+
+    async def _every(self, seconds: float, work: Callable[[], None]) -> None:
+        while True:
+            await self._clock.sleep(seconds)
+            work()
+
+    def _spawn(self, work: Any, name: str) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=f"pool {name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
