@@ -1,0 +1,75 @@
+"""Looking into a store beside the process that writes it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import lmdb
+import pytest
+
+from shine_node.store.environment import Store, StoreError
+from shine_node.store.layout import Table
+from shine_node.store.view import view_store
+
+MIB = 2**20
+
+WRITER = """
+import sys
+from pathlib import Path
+from shine_node.store.environment import Store
+from shine_node.store.layout import Table
+
+store = Store(Path(sys.argv[1]), map_size=64 * 2**20)
+for line in sys.stdin:
+    key, size = line.split()
+    store.write_now(lambda txn: txn.put(Table.META, key.encode(), bytes(int(size))))
+    print("written", flush=True)
+store.close()
+"""
+
+
+def test_a_view_sees_each_commit_of_a_running_writer(tmp_path: Path) -> None:
+    path = tmp_path / "shine.mdb"
+    command = [sys.executable, "-c", WRITER, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdin is not None and writer.stdout is not None
+        for key, size in (("one", 10), ("two", 20 * MIB)):  # the second is beyond the size that a view begins with
+            print(key, size, file=writer.stdin, flush=True)
+            assert writer.stdout.readline() == "written\n"
+            with view_store(path) as txn:
+                assert txn.get(Table.META, key.encode()) == bytes(size)
+        with view_store(path) as txn, pytest.raises(lmdb.ReadonlyError):
+            txn.put(Table.META, b"three", b"")
+        writer.stdin.close()
+        assert writer.wait(timeout=30) == 0
+    with view_store(path) as txn:
+        assert txn.get(Table.META, b"three") is None
+        assert txn.get(Table.META, b"one") == bytes(10)
+
+
+def test_a_store_can_be_opened_after_a_view_and_after_one_that_broke(tmp_path: Path) -> None:
+    path = tmp_path / "shine.mdb"
+    Store(path, map_size=8 * MIB).close()
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="mine"), view_store(path) as txn:
+            assert txn.count(Table.USERS) == 0
+            raise RuntimeError("mine")
+    Store(path, map_size=8 * MIB).close()
+
+
+def test_what_is_no_store_is_told(tmp_path: Path) -> None:
+    with (
+        pytest.raises(StoreError, match=r"missing\.mdb cannot be opened to look into it"),
+        view_store(tmp_path / "missing.mdb"),
+    ):
+        pass
+    text = tmp_path / "text"
+    text.write_bytes(b"no store" * 1000)
+    with pytest.raises(StoreError, match="cannot be opened"), view_store(text):
+        pass
+    other = tmp_path / "other.mdb"
+    lmdb.open(str(other), subdir=False).close()
+    with pytest.raises(StoreError, match="was not written by this version"), view_store(other):
+        pass
