@@ -135,7 +135,7 @@ class Attempts:
         return await self._call(route, "ReceiveIncomingMessage", payload, copies, "incomingKey", copies.incoming_key)
 
     async def _call(
-        self, server: AccessServer, op: str, payload: dict[str, object], copies: Copies, field: str, key: str
+        self, server: AccessServer, op: str, payload: Mapping[str, object], copies: Copies, field: str, key: str
     ) -> bool:
         """Make one call; where the peer does not know the sender's present key, tell it and repeat once (§3)."""
         try:

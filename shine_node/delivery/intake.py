@@ -80,13 +80,14 @@ class Intake:
         stored = await self._check_and_store(_checks(key, *pair), self._pair_work(pair, from_client=True, synced=False))
         return Accepted(pair, stored)
 
-    async def receive_pair(self, incoming_blob: bytes, outgoing_blob: bytes, *, synced: bool) -> Accepted:
+    async def receive_pair(self, incoming_blob: bytes, outgoing_blob: bytes, *, from_server: str | None) -> Accepted:
         """Take a pair from a server: ``ReceiveOutcomingMessage`` (§5.4).
 
         The recipient may be unknown here: both signatures are the sender's.
 
         Args:
-            synced: it came from the owner's other server, which need not learn it from here (§6).
+            from_server: the login of the peer that the connection's ``ServerHello`` names. The owner's other server
+                need not learn from here what it brought (§6).
 
         Raises:
             Refusal: any of §2's; nothing was stored.
@@ -98,6 +99,8 @@ class Intake:
         if known is not None:
             return Accepted(pair, known)
         key = sender.device_key_at(pair.incoming.effective_ms)
+        other = sender.other_server(self._users.own_login)
+        synced = other is not None and from_server is not None and other.server_login.lower() == from_server.lower()
         stored = await self._check_and_store(
             _checks(key, *pair), self._pair_work(pair, from_client=False, synced=synced)
         )

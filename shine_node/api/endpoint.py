@@ -1,0 +1,149 @@
+"""The WebSocket endpoint ``/ws``: listens, counts connections, and serves each one (PROTOCOL.md §2, §10)."""
+
+from __future__ import annotations
+
+import asyncio
+import http
+import ipaddress
+import logging
+import ssl
+from collections.abc import Mapping, Sequence
+
+from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.http11 import Request, Response
+
+from shine_node.api.connection import Connection, Handler
+from shine_node.api.limits import AddressCount
+from shine_node.clock import Clock
+from shine_node.configuration.model import LimitsConfig, ListenAddress
+
+__all__ = ["PATH", "Endpoint"]
+
+log = logging.getLogger(__name__)
+
+PATH = "/ws"
+CLOSE_SECONDS = 2
+HANDSHAKE_SECONDS = 10
+PING_SECONDS = 30
+"""A connection that says nothing is pinged this often, and ended if it is silent for as long again."""
+WRITE_BUFFER_BYTES = 65536
+
+
+class Endpoint:
+    """Serves clients and peers on every listening address.
+
+    Args:
+        handlers: operation → handler.
+        limits: ``[limits]`` of the configuration.
+        tls: the context of ``wss://``, or ``None`` behind a proxy that ends TLS.
+    """
+
+    def __init__(
+        self,
+        *,
+        handlers: Mapping[str, Handler],
+        limits: LimitsConfig,
+        clock: Clock,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._handlers = handlers
+        self._limits = limits
+        self._clock = clock
+        self._tls = tls
+        self._servers: list[Server] = []
+        self._count = AddressCount(
+            greatest=limits.max_connections, greatest_per_address=limits.max_connections_per_address
+        )
+
+    @property
+    def connections(self) -> int:
+        """Connections that are open."""
+        return self._count.total
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Host and port of every socket that listens."""
+        return [sock.getsockname()[:2] for server in self._servers for sock in server.sockets]
+
+    async def start(self, listen: Sequence[ListenAddress]) -> None:
+        """Listen; a port of 0 takes a free one.
+
+        Raises:
+            OSError: an address cannot be had; none is listened on then.
+        """
+        try:
+            for address in listen:
+                self._servers.append(
+                    await serve(
+                        self._serve,
+                        address.host or None,
+                        address.port,
+                        ssl=self._tls,
+                        process_request=self._admit,
+                        compression=None,
+                        max_size=self._limits.max_frame_bytes,
+                        write_limit=WRITE_BUFFER_BYTES,
+                        open_timeout=HANDSHAKE_SECONDS,
+                        close_timeout=CLOSE_SECONDS,
+                        ping_interval=PING_SECONDS,
+                        ping_timeout=PING_SECONDS,
+                        server_header=None,
+                    )
+                )
+        except OSError:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Stop listening, let the requests of the moment be answered, and close every connection; bounded."""
+        for server in self._servers:
+            server.close()
+        await asyncio.gather(*(server.wait_closed() for server in self._servers))
+        self._servers.clear()
+
+    def _admit(self, websocket: ServerConnection, request: Request) -> Response | None:
+        """Answer an HTTP request that is not for this path, or is one connection too many."""
+        if request.path.partition("?")[0] != PATH:
+            return websocket.respond(http.HTTPStatus.NOT_FOUND, f"The WebSocket endpoint is {PATH}.\n")
+        refusal = self._count.refusal(_address(websocket, request))
+        if refusal is not None:
+            return websocket.respond(http.HTTPStatus.SERVICE_UNAVAILABLE, refusal)
+        return None
+
+    async def _serve(self, websocket: ServerConnection) -> None:
+        request = websocket.request
+        if request is None:
+            raise AssertionError("a connection that is open had a request")
+        address = _address(websocket, request)
+        self._count.add(address)
+        try:
+            connection = Connection(
+                websocket,
+                handlers=self._handlers,
+                clock=self._clock,
+                requests_per_second=self._limits.requests_per_second,
+                address=address,
+            )
+            await connection.serve()
+        finally:
+            self._count.remove(address)
+
+
+def _address(websocket: ServerConnection, request: Request) -> str:
+    """Return the address that counts: the socket's, or what a proxy on this machine says of its client.
+
+    The last entry of ``X-Forwarded-For`` is the one that the proxy itself has seen.
+    """
+    remote = websocket.remote_address
+    host = str(remote[0]) if remote else "unknown"
+    forwarded = request.headers.get_all("X-Forwarded-For")
+    if forwarded and _is_loopback(host):
+        return forwarded[-1].rpartition(",")[2].strip()[:64]
+    return host
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

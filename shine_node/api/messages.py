@@ -1,0 +1,76 @@
+"""Operations that bring messages in, from clients and from servers (PROTOCOL.md §5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from shine_node.api.connection import Connection, Handler
+from shine_node.delivery.deliverer import Deliverer
+from shine_node.delivery.intake import Intake
+from shine_node.delivery.status import DeliveryStatus
+from shine_node.delivery.users import Users
+from shine_node.protocol.encoding import read_base64, read_optional_number, read_optional_text, read_text
+from shine_node.protocol.keys import parse_message_key
+
+__all__ = ["MessageOperations"]
+
+
+class MessageOperations:
+    """Takes pairs and incoming copies, and says whether a message was delivered."""
+
+    def __init__(self, *, intake: Intake, deliverer: Deliverer, status: DeliveryStatus, users: Users) -> None:
+        self._intake = intake
+        self._deliverer = deliverer
+        self._status = status
+        self._users = users
+
+    @property
+    def handlers(self) -> dict[str, Handler]:
+        """The operations by name."""
+        return {
+            "SendMessagePair": self.send_message_pair,
+            "ReceiveIncomingMessage": self.receive_incoming_message,
+            "ReceiveOutcomingMessage": self.receive_outcoming_message,
+            "GetDmDeliveryStatus": self.get_dm_delivery_status,
+        }
+
+    async def send_message_pair(self, connection: Connection, payload: dict[str, Any]) -> Mapping[str, object]:
+        """Take a client's pair; the answer waits for its first attempt, within bounds."""
+        accepted = await self._intake.send_pair(
+            read_base64(payload, "incomingBlobB64"), read_base64(payload, "outgoingBlobB64")
+        )
+        state = await self._deliverer.send(accepted)
+        incoming, outgoing = accepted.pair
+        return {
+            "baseKey": incoming.message.base_key,
+            "incomingKey": str(incoming.key),
+            "outgoingKey": str(outgoing.key),
+            "deliveryState": state.wire,
+        }
+
+    async def receive_incoming_message(self, connection: Connection, payload: dict[str, Any]) -> Mapping[str, object]:
+        """Take a recipient's copy from the sender's server."""
+        read_optional_text(payload, "sourceServerLogin")
+        container, _ = await self._intake.receive_incoming(read_base64(payload, "incomingBlobB64"))
+        return {"incomingKey": str(container.key)}
+
+    async def receive_outcoming_message(self, connection: Connection, payload: dict[str, Any]) -> Mapping[str, object]:
+        """Take a pair from the sender's other server; answered as soon as it is stored."""
+        read_optional_text(payload, "sourceServerLogin")
+        peer = connection.hello.server_login if connection.hello is not None else None
+        accepted = await self._intake.receive_pair(
+            read_base64(payload, "incomingBlobB64"), read_base64(payload, "outgoingBlobB64"), from_server=peer
+        )
+        self._deliverer.receive(accepted)
+        return {"outgoingKey": str(accepted.pair.outgoing.key)}
+
+    async def get_dm_delivery_status(self, connection: Connection, payload: dict[str, Any]) -> Mapping[str, object]:
+        """Say what this server knows of a delivery; reads only."""
+        text = read_text(payload, "messageKey")
+        revision_ms = read_optional_number(payload, "revisionMs")
+        known, delivered = self._status.look_up(parse_message_key(text), revision_ms)
+        answer: dict[str, object] = {"messageKey": text, "known": known, "delivered": delivered}
+        if revision_ms is not None:
+            answer["revisionMs"] = revision_ms
+        return answer

@@ -1,0 +1,121 @@
+"""Operations about users and their access records (PROTOCOL.md §3)."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from typing import Any
+
+from shine_node.api.connection import Connection, Handler
+from shine_node.configuration.model import Config
+from shine_node.delivery.users import Users
+from shine_node.protocol.access import (
+    AccessRecord,
+    AccessServer,
+    parse_identity,
+    parse_record,
+    record_payload,
+)
+from shine_node.protocol.encoding import encode_base64, read_login, read_optional_number, read_optional_text, read_text
+from shine_node.protocol.errors import Forbidden, RegistrationClosed
+
+__all__ = ["UserOperations"]
+
+SEARCH_LIMIT = 5
+_SIGNED_FIELDS = ("accessServers", "timeMs", "signatureB64")
+
+
+class UserOperations:
+    """Registers users, takes their newer records, and says who is known here."""
+
+    def __init__(self, *, config: Config, users: Users) -> None:
+        self._config = config
+        self._users = users
+
+    @property
+    def handlers(self) -> dict[str, Handler]:
+        """The operations by name."""
+        return {
+            "AddUser": self.add_user,
+            "SetUserAccess": self.set_user_access,
+            "GetUserAccess": self.get_user_access,
+            "GetUser": self.get_user,
+            "SearchUsers": self.search_users,
+        }
+
+    async def add_user(self, connection: Connection, payload: dict[str, Any]) -> Mapping[str, object]:
+        """Register a login that is new here."""
+        unsigned = all(payload.get(field) is None for field in _SIGNED_FIELDS)
+        if unsigned and self._config.registration.allow_unsigned:
+            login, blockchain_name, keys = parse_identity(payload)
+            own = AccessServer(self._config.server.login, self._config.server.url)
+            record = AccessRecord(login, blockchain_name, *keys, (own,), 0, b"")
+        else:
+            record = self._parse(payload)
+        bch_limit = read_optional_number(payload, "bchLimit")
+        self._may_register(payload)
+        await self._users.add(record, must_be_new=True, local=unsigned, bch_limit=bch_limit)
+        return {}
+
+    async def set_user_access(self, connection: Connection, payload: dict[str, Any]) -> Mapping[str, object]:
+        """Take a newer record of a login that is known, or a first one from whoever may bring it."""
+        record = self._parse(payload)
+        if self._users.get(record.key) is None:
+            self._may_bring_first(connection, record, payload)
+        return {"applied": await self._users.add(record)}
+
+    async def get_user_access(self, connection: Connection, payload: dict[str, Any]) -> Mapping[str, object]:
+        """Return all records of a user, from local knowledge only."""
+        login = read_login(payload).lower()
+        user = self._users.get(login)
+        if user is None:
+            return {"exists": False}
+        older = [record for record in self._users.records(login) if record != user.record]
+        return {
+            "exists": True,
+            **record_payload(user.record),
+            "history": [record_payload(record) for record in older],
+        }
+
+    async def get_user(self, connection: Connection, payload: dict[str, Any]) -> Mapping[str, object]:
+        """Return the keys of a user."""
+        user = self._users.get(read_login(payload).lower())
+        if user is None:
+            return {"exists": False}
+        record = user.record
+        return {
+            "exists": True,
+            "login": record.login,
+            "blockchainName": record.blockchain_name,
+            "solanaKey": encode_base64(record.solana_key),
+            "blockchainKey": encode_base64(record.blockchain_key),
+            "deviceKey": encode_base64(record.device_key),
+        }
+
+    async def search_users(self, connection: Connection, payload: dict[str, Any]) -> Mapping[str, object]:
+        """Return logins that begin with a prefix."""
+        return {"logins": self._users.search(read_text(payload, "prefix"), SEARCH_LIMIT)}
+
+    def _parse(self, payload: dict[str, Any]) -> AccessRecord:
+        return parse_record(payload, allow_insecure=self._config.server.pool.allow_insecure_peers)
+
+    def _may_bring_first(self, connection: Connection, record: AccessRecord, payload: dict[str, Any]) -> None:
+        """Say who may make a login known by ``SetUserAccess``: a registration, or a peer that may vouch for it (§3)."""
+        if record.names_server(self._config.server.login):
+            self._may_register(payload)
+            return
+        if connection.hello is not None:
+            peer = connection.hello.server_login
+            configured = any(server.login.lower() == peer.lower() for server in self._config.sync_servers)
+            if configured or record.names_server(peer):
+                return
+        raise Forbidden("the first record of a login must come from one of its own servers, or by AddUser")
+
+    def _may_register(self, payload: dict[str, Any]) -> None:
+        registration = self._config.registration
+        if registration.mode == "closed":
+            raise RegistrationClosed("this server takes no registrations: ask its owner to add you")
+        if registration.mode == "token":
+            token = read_optional_text(payload, "registrationToken")
+            if not hmac.compare_digest(token.encode(), registration.token.encode()):
+                raise RegistrationClosed("this server takes registrations with its token only: ask its owner for it")

@@ -1,0 +1,253 @@
+"""Puts the parts of a node together, and starts and stops them in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import ssl
+import sys
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+
+import uvloop
+
+from shine_node.api.endpoint import PATH, Endpoint
+from shine_node.api.messages import MessageOperations
+from shine_node.api.service import ServiceOperations
+from shine_node.api.users import UserOperations
+from shine_node.clock import Clock, SystemClock
+from shine_node.configuration.model import Config
+from shine_node.crypto.pool import CryptoPool
+from shine_node.delivery.deliverer import Deliverer
+from shine_node.delivery.intake import Intake
+from shine_node.delivery.status import DeliveryStatus
+from shine_node.delivery.users import Users
+from shine_node.delivery.worker import Worker
+from shine_node.logs import set_up_logging
+from shine_node.peers.pool import KnownPeer, Pool, PoolSettings
+from shine_node.protocol.errors import ShineError
+from shine_node.protocol.schedule import Schedule
+from shine_node.store.environment import Store, StoreError
+
+__all__ = ["STORE_FILE", "Node", "run_node"]
+
+log = logging.getLogger(__name__)
+
+STORE_FILE = "shine.mdb"
+THREAD_SWITCH_SECONDS = 0.0005
+
+
+class StartError(ShineError):
+    """The node cannot start; the text says what to do."""
+
+
+class Node:
+    """One SHiNE node.
+
+    Args:
+        config: the checked configuration.
+        clock: the clock of the whole node.
+    """
+
+    def __init__(self, config: Config, clock: Clock | None = None) -> None:
+        self.config = config
+        self._clock = clock or SystemClock()
+        self.fatal = asyncio.Event()
+        """Set when the node can go on no longer; its process should end and be started again."""
+        tls = _tls_context(config)  # before the store, which takes a lock
+        delivery = config.delivery
+        schedule = Schedule(delivery.schedule_seconds)
+        self.store = Store(_store_path(config), map_size=config.storage.map_size_mib * 2**20, on_fatal=self.fatal.set)
+        self._crypto = CryptoPool(threads=config.crypto.threads, max_queue=config.crypto.max_queue)
+        self.users = Users(store=self.store, crypto=self._crypto, clock=self._clock, own_login=config.server.login)
+        self.pool = Pool(
+            own_login=config.server.login,
+            own_url=config.server.url,
+            settings=_pool_settings(config),
+            clock=self._clock,
+            known_peers=self._known_peers,
+        )
+        intake = Intake(
+            store=self.store,
+            crypto=self._crypto,
+            users=self.users,
+            clock=self._clock,
+            schedule=schedule,
+            lease_ms=delivery.lease_ms,
+            max_body_bytes=config.limits.max_body_bytes,
+        )
+        self._deliverer = Deliverer(
+            store=self.store,
+            users=self.users,
+            peers=self.pool,
+            clock=self._clock,
+            schedule=schedule,
+            first_attempt_timeout_ms=delivery.first_attempt_timeout_ms,
+            lease_ms=delivery.lease_ms,
+        )
+        self._worker = Worker(
+            store=self.store,
+            deliverer=self._deliverer,
+            clock=self._clock,
+            schedule=schedule,
+            interval_ms=delivery.worker_interval_ms,
+            lease_ms=delivery.lease_ms,
+            max_concurrent=delivery.max_concurrent,
+        )
+        service = ServiceOperations(config=config, clock=self._clock, peer_arrived=self.pool.peer_arrived)
+        messages = MessageOperations(
+            intake=intake, deliverer=self._deliverer, status=DeliveryStatus(self.store), users=self.users
+        )
+        self._endpoint = Endpoint(
+            handlers={
+                **service.handlers,
+                **UserOperations(config=config, users=self.users).handlers,
+                **messages.handlers,
+            },
+            limits=config.limits,
+            clock=self._clock,
+            tls=tls,
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Host and port of every socket that listens."""
+        return self._endpoint.addresses
+
+    @property
+    def urls(self) -> list[str]:
+        """The URLs under which the node listens."""
+        scheme = "wss" if self.config.server.tls_cert else "ws"
+        return [
+            f"{scheme}://[{host}]:{port}{PATH}" if ":" in host else f"{scheme}://{host}:{port}{PATH}"
+            for host, port in self.addresses
+        ]
+
+    @property
+    def url(self) -> str:
+        """The first of ``urls``."""
+        return self.urls[0]
+
+    async def start(self) -> None:
+        """Start all parts; the endpoint listens last, when everything behind it is ready.
+
+        Raises:
+            StartError: an address cannot be listened on.
+        """
+        self.store.start()
+        self._crypto.start()
+        await self.pool.start()
+        self._tasks = [
+            asyncio.create_task(self._guard(self._worker.run()), name="worker"),
+            asyncio.create_task(self._guard(self._deliverer.claims.renew_forever()), name="leases"),
+        ]
+        try:
+            await self._endpoint.start(self.config.server.listen)
+        except OSError as error:
+            await self.stop()
+            raise StartError(f"cannot listen: {error}. Choose another server.listen, or stop what uses it") from None
+
+    async def stop(self) -> None:
+        """Stop all parts in order: no new requests, then what is under way, then what is waiting for the disk."""
+        await self._endpoint.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._worker.close()
+        await self._deliverer.close()
+        await self.pool.close()
+        await asyncio.to_thread(self._crypto.close)
+        await asyncio.to_thread(self.store.close)
+
+    async def _guard(self, work: Coroutine[object, object, None]) -> None:
+        """Run a part that must never end; if it does, the node cannot go on."""
+        try:
+            await work
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            log.critical("a part of the node has failed; the node stops", exc_info=True)
+            self.fatal.set()
+
+    def _known_peers(self) -> Iterator[KnownPeer]:
+        for server in self.config.sync_servers:
+            yield KnownPeer(server.login, server.url, permanent=True)
+
+
+def run_node(config: Config, *, config_path: Path | None = None) -> int:
+    """Run a node until SIGTERM or SIGINT, and return the exit status: 0 after a signal, 1 if it could not go on.
+
+    It prints ``listening on …`` for each address on standard output once it listens.
+    """
+    set_up_logging(config.log)
+    # A thread that has checked a signature waits this long for the interpreter while the loop is busy. The default
+    # of 5 ms would let the loop starve the checks that its own answers wait for.
+    sys.setswitchinterval(THREAD_SWITCH_SECONDS)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_run(config))
+
+
+async def _run(config: Config) -> int:
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    try:
+        node = Node(config)
+        await node.start()
+    except (StartError, StoreError) as error:
+        log.critical("%s", error)
+        return 1
+    for url in node.urls:
+        print(f"listening on {url}", flush=True)
+    waits = [asyncio.create_task(event.wait()) for event in (stopping, node.fatal)]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
+    log.info("stopping")
+    with contextlib.suppress(asyncio.CancelledError):
+        await node.stop()
+    return 1 if node.fatal.is_set() else 0
+
+
+def _store_path(config: Config) -> Path:
+    try:
+        config.server.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StartError(f"{config.server.data_dir} cannot be made: {error.strerror}. Fix server.dataDir") from None
+    return config.server.data_dir / STORE_FILE
+
+
+def _tls_context(config: Config) -> ssl.SSLContext | None:
+    server = config.server
+    if server.tls_cert is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(server.tls_cert, server.tls_key)
+    except (OSError, ssl.SSLError) as error:
+        raise StartError(f"the certificate or its key cannot be used: {error}. Fix server.tlsCert and tlsKey") from None
+    return context
+
+
+def _pool_settings(config: Config) -> PoolSettings:
+    pool = config.server.pool
+    return PoolSettings(
+        ping_idle_seconds=pool.ping_idle_seconds,
+        pong_timeout_seconds=pool.pong_timeout_seconds,
+        request_timeout_seconds=pool.request_timeout_seconds,
+        connect_timeout_seconds=pool.connect_timeout_seconds,
+        caller_timeout_seconds=pool.caller_timeout_seconds,
+        max_queue_per_peer=pool.max_queue_per_peer,
+        refresh_seconds=pool.refresh_seconds,
+        idle_close_seconds=pool.idle_close_seconds,
+        max_connections=pool.max_connections,
+        snapshot_seconds=pool.snapshot_seconds,
+        allow_insecure_peers=pool.allow_insecure_peers,
+        allow_private_peers=pool.allow_private_peers,
+        ca_file=pool.ca_file,
+        max_frame_bytes=config.limits.max_frame_bytes,
+    )
