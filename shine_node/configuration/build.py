@@ -34,7 +34,10 @@ __all__ = ["build_config"]
 _OPTIONS = {(*option.section.split("."), option.key): option for option in OPTIONS if option.section != PEERS}
 _SECTIONS = {tuple(section.name.split(".")) for section in SECTIONS if section.name != PEERS}
 _PEER_OPTIONS = {option.key: option for option in options_of(PEERS)}
-_NAMES = [option.name for option in OPTIONS] + [section.name for section in SECTIONS]
+_NAMES: dict[str, list[str]] = {}
+"""The dotted names of options and sections by their last part in lower case."""
+for _known in (*OPTIONS, *SECTIONS):
+    _NAMES.setdefault(_known.name.rpartition(".")[2].lower(), []).append(_known.name)
 _BARE_KEY = re.compile(r"[A-Za-z0-9_\-]{1,40}")
 
 
@@ -71,14 +74,14 @@ class _Reader:
             else:
                 self.values[option.name] = option.kind.parse_default(option.default, self.around)
 
-    def check_rules(self) -> None:
+    def check_rules(self, main: Source) -> None:
         """Note the rules between options that are broken."""
         for broken in broken_rules(self.values, {key: peer.server for key, peer in self.peers.items()}):
             if broken.peer:
                 peer = self.peers[broken.peer]
                 origin = peer.source.origin((*peer.path, broken.name.rpartition(".")[2]))
             else:
-                origin = self.origins.get(broken.name, Origin())
+                origin = self.origins.get(broken.name) or self.origins.get(broken.other) or Origin(main.name)
             self._complain(origin, broken.text)
 
     def _read_table(self, source: Source, path: tuple[str, ...], table: Mapping[str, object]) -> None:
@@ -157,7 +160,7 @@ def build_config(sources: Sequence[Source], around: Surroundings) -> Config:
     for source in sources:
         reader.read(source)
     reader.complete(sources[0])
-    reader.check_rules()
+    reader.check_rules(sources[0])
     if reader.problems:
         raise ConfigError(_in_order(reader.problems, [source.name for source in sources]))
     return _config(reader.values, tuple(peer.server for peer in reader.peers.values()))
@@ -196,9 +199,9 @@ def _wrong(option: Option, value: object, problem: BadValue) -> str:
 def _unknown(path: tuple[str, ...]) -> str:
     # The value is not shown: a token under a misspelt name is still a token.
     name = ".".join(part if _BARE_KEY.fullmatch(part) else toml_value(part[:40]) for part in path)
-    same_key = [known for known in _NAMES if known.rpartition(".")[2].lower() == path[-1].lower()]
-    close = {known.lower(): known for known in _NAMES}
-    found = same_key or [close[hit] for hit in difflib.get_close_matches(name.lower()[:200], close, n=1, cutoff=0.7)]
+    keys = difflib.get_close_matches(path[-1].lower()[:100], _NAMES, n=1, cutoff=0.75)
+    found = _NAMES[keys[0]] if keys else []
+    found = [known for known in found if known.rpartition(".")[0] == ".".join(path[:-1])] or found
     hint = f"did you mean {' or '.join(found)}? Correct it or" if found else "it has no effect here, so"
     return f"{name} is no setting of this program: {hint} remove it"
 

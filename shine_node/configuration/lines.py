@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import tomllib
 from collections.abc import Mapping
@@ -34,28 +35,31 @@ def find_lines(text: str) -> dict[KeyPath, int]:
     counts: dict[KeyPath, int] = {}  # arrays of tables, and how many tables each has so far
     current: KeyPath = ()
     line, counted_to, at = 1, 0, 0
-    while (at := _end_of(_GAP, text, at)) < len(text):
-        line += text.count("\n", counted_to, at)
-        counted_to = at
-        if header := _HEADER.match(text, at):
-            current = _resolve(_parts(header[2]), counts, is_array=header[1] == "[[")
-            found.setdefault(current, line)
-            at = header.end()
-        elif assigned := _ASSIGNED.match(text, at):
-            path = current + _parts(assigned[1])
-            for end in range(len(current) + 1, len(path) + 1):  # a.b = 1 is also the line of a
-                found.setdefault(path[:end], line)
-            at = _end_of_value(text, assigned.end())
-        else:
-            break
+    with contextlib.suppress(tomllib.TOMLDecodeError):  # a quoted key with a wrong escape
+        while (at := _end_of(_GAP, text, at)) < len(text):
+            line += text.count("\n", counted_to, at)
+            counted_to = at
+            if header := _HEADER.match(text, at):
+                current = _resolve(_parts(header[2]), counts, is_array=header[1] == "[[")
+                found.setdefault(current, line)
+                at = header.end()
+            elif assigned := _ASSIGNED.match(text, at):
+                path = current + _parts(assigned[1])
+                for end in range(len(current) + 1, len(path) + 1):  # a.b = 1 is also the line of a
+                    found.setdefault(path[:end], line)
+                at = _end_of_value(text, assigned.end())
+            else:
+                break
     return found
 
 
 def line_of(lines: Mapping[KeyPath, int], path: KeyPath) -> int:
-    """Return the line of a key, or of the innermost table around it that has one, or 0."""
-    while path and path not in lines:
+    """Return the line of a key (of an array of tables: its first), or of what is around it, or 0."""
+    while path:
+        if line := lines.get(path) or lines.get((*path, 0)):
+            return line
         path = path[:-1]
-    return lines.get(path, 0)
+    return 0
 
 
 def _end_of(pattern: re.Pattern[str], text: str, at: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -34,7 +35,7 @@ def plan_reload(running: Config, read: Config) -> Reload:
             continue
         if option.reloads:
             changed.append(option.name)
-            config = _with(config, option, _get(read, option))
+            config = _with(config, (*option.section.split("."), option.attribute), _get(read, option))
         else:
             need_restart.append(option.name)
     if running.sync_servers != read.sync_servers:
@@ -47,9 +48,7 @@ def _get(config: Config, option: Option) -> object:
     return attrgetter(f"{option.section}.{option.attribute}")(config)
 
 
-def _with(config: Any, option: Option, value: object) -> Any:
-    path = option.section.split(".")
-    inner: Any = replace(attrgetter(option.section)(config), **{option.attribute: value})
-    for depth in range(len(path) - 1, 0, -1):
-        inner = replace(attrgetter(".".join(path[:depth]))(config), **{path[depth]: inner})
-    return replace(config, **{path[0]: inner})
+def _with(part: Any, path: Sequence[str], value: object) -> Any:
+    """Return a copy of a part of the configuration in which the attribute at the end of a path has another value."""
+    name, *rest = path
+    return replace(part, **{name: _with(getattr(part, name), rest, value) if rest else value})

@@ -14,15 +14,16 @@ _WIDTH = 100
 _HEAD = """\
 The configuration of a SHiNE node.
 
-Lines that begin with "# " explain; lines that begin with "#" and a key show an option at its
+Lines that begin with "# " explain. Lines that begin with "#" and a key show an option at its
 default: remove the "#" to change it. Options without a default have to be set.
 
-Settings may also lie in files conf.d/*.toml beside this file. They are read after it, in the order
-of their names, and what a later file says wins: options and lists replace those of an earlier file.
+Settings may also lie in files conf.d/*.toml beside this file. They are read after it, in the
+order of their names; what a later file says wins: options and lists replace those of an earlier
+one.
 
-"Reloaded" options take effect when the running node gets the signal SIGHUP (systemctl reload), all
-others at its next start. A node whose new configuration has mistakes goes on with the old one.
-`shine-node check --config FILE` finds mistakes before they matter."""
+Options that are "Reloaded" take effect when the running node gets the signal SIGHUP (systemctl
+reload), all others at its next start. Where the new configuration has mistakes, the node goes on
+with the old one. `shine-node check --config FILE` finds mistakes before they matter."""
 
 
 def render_config(settings: Mapping[str, str | int | bool | list[str]] | None = None) -> str:
@@ -58,12 +59,3 @@ def _fill(text: str) -> str:
 
 def _comment(text: str) -> str:
     return "\n".join(f"# {line}".rstrip() for line in text.split("\n"))
-
-
-def main() -> None:
-    """Print the file of the repository: ``python -m shine_node.configuration.render > conf/shine-node.toml``."""
-    print(render_config(), end="")
-
-
-if __name__ == "__main__":
-    main()

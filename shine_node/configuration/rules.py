@@ -18,6 +18,8 @@ class Broken(NamedTuple):
 
     name: str
     text: str
+    other: str = ""
+    """The option to point at where the first one was not written."""
     peer: str = ""
     """The login, in lower case, of the entry of ``sync_servers`` that is meant."""
 
@@ -43,7 +45,9 @@ def broken_rules(values: Mapping[str, Any], peers: Mapping[str, SyncServer]) -> 
             yield Broken("server.url", f'server.url = "{url}" is not encrypted: {_TLS_HINT}')
         for key, peer in peers.items():
             if _is_insecure(peer.url):
-                yield Broken("sync_servers.url", f'sync_servers.url = "{peer.url}" is not encrypted: {_TLS_HINT}', key)
+                yield Broken(
+                    "sync_servers.url", f'sync_servers.url = "{peer.url}" is not encrypted: {_TLS_HINT}', peer=key
+                )
 
 
 def _time_outs(values: Mapping[str, Any]) -> Iterator[Broken]:
@@ -54,6 +58,7 @@ def _time_outs(values: Mapping[str, Any]) -> Iterator[Broken]:
             "server.pool.callerTimeoutSeconds",
             f"server.pool.callerTimeoutSeconds = {caller} is below server.pool.requestTimeoutSeconds = {request}:"
             f" raise the first to at least {request}, or lower the second",
+            "server.pool.requestTimeoutSeconds",
         )
 
 
@@ -71,6 +76,7 @@ def _frames(values: Mapping[str, Any]) -> Iterator[Broken]:
                 "limits.maxFrameBytes",
                 f"limits.maxFrameBytes = {frame} is too small for {name} = {size}:"
                 f" raise the first to at least {needed}, or lower the second",
+                name,
             )
 
 
@@ -90,13 +96,13 @@ def _own_server(values: Mapping[str, Any], peers: Mapping[str, SyncServer]) -> I
             yield Broken(
                 "sync_servers.login",
                 f'sync_servers.login = "{peer.login}" is this server itself (server.login): remove that entry',
-                key,
+                peer=key,
             )
         elif url is not None and peer.url == url:
             yield Broken(
                 "sync_servers.url",
                 f'sync_servers.url = "{peer.url}" is this server\'s own url: write the address of the other server',
-                key,
+                peer=key,
             )
 
 

@@ -1,0 +1,115 @@
+import pytest
+
+from shine_node.configuration.addresses import Listen, Login, Url
+from shine_node.configuration.kinds import BadValue
+from shine_node.configuration.model import ListenAddress
+from tests.configuration.test_kinds import AROUND, refusal
+
+
+def test_logins():
+    assert Login().parse("Home_1.x-y", AROUND) == "Home_1.x-y"
+    assert {refusal(Login(), text) for text in ("", "-a", "a" * 31, "a b", "Ж", "a\n")} == {"is no login"}
+    assert refusal(Login(), 5) == "is no text in quotes"
+    assert "1 to 30" in Login().expected
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "wss://a.example/ws",
+        "ws://127.0.0.1:7070/ws",
+        "wss://[2001:db8::1]:8443/ws",
+        "wss://a.example",
+        "wss://a.example:443/x?y=z@w",
+        "wss://a_b.example/" + "x" * 237,
+    ],
+)
+def test_urls(url):
+    assert Url().parse(url, AROUND) == url
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("", "is no server URL"),
+        ("https://a.example/ws", "is no server URL"),
+        ("WSS://a.example/ws", "is no server URL"),
+        ("wss://a b/ws", "is no server URL"),
+        ("wss://ä.example/ws", "is no server URL"),
+        ("wss://a.example/" + "x" * 241, "is no server URL"),
+        ("wss:///ws", "has no valid host and port"),
+        ("wss://:443/ws", "has no valid host and port"),
+        ("wss://a.example:0/ws", "has no valid host and port"),
+        ("wss://a.example:65536/ws", "has no valid host and port"),
+        ("wss://a.example:x/ws", "has no valid host and port"),
+        ("wss://[::1/ws", "has no valid host and port"),
+        ("wss://user:geheim@a.example/ws", "holds a user name or password, which servers do not use"),
+        ("wss://a.example/ws#part", "has a part after #"),
+        (7, "is no text in quotes"),
+    ],
+)
+def test_what_is_no_url(url, reason):
+    assert refusal(Url(), url) == reason
+
+
+def test_a_password_in_a_url_is_not_shown():
+    assert "geheim" not in Url().show("wss://user:geheim@a.example/ws")
+    assert Url().show("wss://a.example") == '"wss://a.example"'
+    assert Url().show(7) == "7"
+    assert "wss://HOST/ws" in Url().expected
+
+
+@pytest.mark.parametrize(
+    ("value", "addresses"),
+    [
+        ("127.0.0.1:7070", [("127.0.0.1", 7070)]),
+        ("localhost:0", [("localhost", 0)]),
+        ("my-node.example:65535", [("my-node.example", 65535)]),
+        ("[::1]:7070", [("::1", 7070)]),
+        ("[fe80::1%eth0]:7070", [("fe80::1%eth0", 7070)]),
+        (":7070", [("", 7070)]),
+        (["127.0.0.1:1", "[::1]:1"], [("127.0.0.1", 1), ("::1", 1)]),
+        (("127.0.0.1:0", "127.0.0.1:0"), [("127.0.0.1", 0), ("127.0.0.1", 0)]),
+        ([":0", "127.0.0.1:0"], [("", 0), ("127.0.0.1", 0)]),
+    ],
+)
+def test_addresses_to_listen_on(value, addresses):
+    assert Listen().parse(value, AROUND) == tuple(ListenAddress(*address) for address in addresses)
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("", "is no address with a port"),
+        ("7070", "is no address with a port"),
+        ("127.0.0.1", "is no address with a port"),
+        ("::1:7070", "is no address with a port"),
+        ("[]:7070", "is no address with a port"),
+        ("a:7070\n", "is no address with a port"),
+        ("a:٣", "is no address with a port"),
+        ("a:-1", "is no address with a port"),
+        ("a:65536", "has a port over 65535"),
+        ("[127.0.0.1]:1", "has no valid IP address"),
+        ("[x]:1", "has no valid IP address"),
+        ("1.2.3:1", "has no valid IP address"),
+        ("256.1.1.1:1", "has no valid IP address"),
+        ("*:7070", "has no valid host"),
+        ("a b:1", "has no valid host"),
+        ("-a:1", "has no valid host"),
+        (("a" * 40 + ".") * 7 + "a:1", "has no valid host"),
+        ("wss://a:1", "is no address with a port"),
+        ([], "has 0 entries"),
+        ([":1"] * 17, "has 17 entries"),
+        ([":1", 2], "is no text in quotes"),
+        ([[":1"]], "is no text in quotes"),
+        (7070, "is no text in quotes"),
+        ([":1", ":1"], "takes port 1 twice"),
+        ([":1", "127.0.0.1:1"], "takes port 1 twice"),
+        (["127.0.0.1:1", ":1"], "takes port 1 twice"),
+        (["127.0.0.1:1", "127.0.0.1:1"], "takes port 1 twice"),
+    ],
+)
+def test_what_is_no_address(value, reason):
+    with pytest.raises(BadValue, match="^" + reason.replace(".", r"\.") + "$"):
+        Listen().parse(value, AROUND)
+    assert "[IPV6]:PORT" in Listen().expected
