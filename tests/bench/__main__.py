@@ -1,0 +1,43 @@
+"""Runs all benchmarks and prints one table; some minutes. A single one: ``python -m tests.bench.bench_pairs``."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import tempfile
+from pathlib import Path
+
+import uvloop
+
+from tests.bench.bench_due import FEW, measure_due
+from tests.bench.bench_idle import MESSAGES, measure_idle
+from tests.bench.bench_pairs import measure_memory, measure_pairs
+from tests.bench.fill import add_delivered, open_store
+from tests.bench.measure import Figure, cores, print_figures
+
+STREAM = 200_000
+
+
+def main() -> None:
+    """Run them one after the other; each keeps the server on one core and the load on another."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of the pairs; medians are shown")
+    parser.add_argument("--dir", type=Path, help="where the stores lie for the time of the run: the disk to measure")
+    options = parser.parse_args()
+    server_core, load_core = cores()
+    figures = [Figure("— pairs —")]
+    with tempfile.TemporaryDirectory(prefix="shine-bench-", dir=options.dir) as name:
+        folder = Path(name)
+        figures += uvloop.run(measure_pairs(folder / "pairs", options.rounds))
+        figures += [Figure("— memory under a stream —"), *uvloop.run(measure_memory(folder / "stream", STREAM))]
+        for count, place in ((FEW, folder / "few"), (MESSAGES, folder / "full")):
+            with open_store(place) as store:
+                add_delivered(store, count)
+        figures += [Figure("— idle —"), *uvloop.run(measure_idle(folder / "empty", folder / "full"))]
+        figures += [Figure("— due work —"), *measure_due(folder / "few", folder / "full")]
+    machine = f"Python {platform.python_version()}, {platform.machine()}"
+    print_figures(f"{machine}, server on core {server_core}, load on core {load_core}", figures)
+
+
+if __name__ == "__main__":
+    main()

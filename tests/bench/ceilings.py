@@ -1,0 +1,136 @@
+"""What the server's core and disk could do at best: signatures checked, commits made, round trips answered.
+
+Each runs in a process of its own on the server's core, as the node does. ``python -m tests.bench.ceilings NAME CORE …``
+is such a process; it prints one number, or the address where it echoes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import lmdb
+import uvloop
+from websockets.asyncio.client import connect
+from websockets.asyncio.server import ServerConnection, serve
+
+from shine_node.client.identity import Identity
+from shine_node.client.messages import make_message
+from shine_node.protocol.container import SIGNATURE_BYTES
+from shine_node.protocol.signatures import is_signed_by
+from tests.bench.measure import pin
+
+__all__ = ["commits_a_second", "pairs_checked_a_second", "round_trip_seconds"]
+
+SECONDS = 0.7
+ROUND_TRIPS = 1500
+ROW_BYTES = 500
+PROCESS_SECONDS = 60.0
+
+
+def pairs_checked_a_second(core: int) -> float:
+    """Return how many pairs of signatures one core checks per second, one after the other."""
+    return float(_run("signatures", core))
+
+
+def commits_a_second(core: int, folder: Path) -> float:
+    """Return how many LMDB commits of one row, each on disk before the next, are made per second in a folder."""
+    return float(_run("commits", core, str(folder)))
+
+
+async def round_trip_seconds(core: int, frame: bytes) -> float:
+    """Return the median time of a round trip to an echo server of the same library on the server's core."""
+    async with _echo_server(core) as url, connect(url, proxy=None, compression=None) as link:
+        times: list[float] = []
+        for _ in range(ROUND_TRIPS):
+            begin = time.perf_counter()
+            await link.send(frame, text=True)
+            await link.recv(decode=False)
+            times.append(time.perf_counter() - begin)
+    return sorted(times)[len(times) // 2]
+
+
+@asynccontextmanager
+async def _echo_server(core: int) -> AsyncIterator[str]:
+    process = await asyncio.create_subprocess_exec(
+        *_command("echo", core), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        yield (await asyncio.wait_for(process.stdout.readline(), PROCESS_SECONDS)).decode().strip()
+        process.stdin.close()  # it ends when its input does
+    except BaseException:
+        process.kill()
+        raise
+    finally:
+        await asyncio.wait_for(process.wait(), PROCESS_SECONDS)
+
+
+def _command(name: str, core: int, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "tests.bench.ceilings", name, str(core), *arguments]
+
+
+def _run(name: str, core: int, *arguments: str) -> str:
+    command = _command(name, core, *arguments)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PROCESS_SECONDS, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{name}: {done.stderr}")
+    return done.stdout
+
+
+def _check_signatures() -> float:
+    alice = Identity.generate("alice")
+    pair = make_message(alice, "bob", "x" * 100, time_ms=1_774_700_000_000)
+    copies = [(copy[:-SIGNATURE_BYTES], copy[-SIGNATURE_BYTES:]) for copy in (pair.incoming, pair.outgoing)]
+    checked = 0
+    begin = time.perf_counter()
+    while (elapsed := time.perf_counter() - begin) < SECONDS:
+        for _ in range(50):
+            for text, signature in copies:
+                if not is_signed_by(alice.device.public, text, signature):
+                    raise AssertionError("a good signature was refused")
+        checked += 50
+    return checked / elapsed
+
+
+def _commit(folder: Path) -> float:
+    file = folder / "commits.mdb"
+    made = 0
+    with lmdb.open(str(file), subdir=False, map_size=1 << 30) as env:
+        begin = time.perf_counter()
+        while (elapsed := time.perf_counter() - begin) < SECONDS:
+            made += 1
+            with env.begin(write=True) as txn:
+                txn.put(made.to_bytes(8, "big"), bytes(ROW_BYTES))
+    for left in (file, file.with_name(file.name + "-lock")):
+        left.unlink()
+    return made / elapsed
+
+
+async def _echo() -> None:
+    async def handler(link: ServerConnection) -> None:
+        async for frame in link:
+            await link.send(frame)
+
+    async with serve(handler, "127.0.0.1", 0, compression=None) as server:
+        print(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/ws", flush=True)
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+
+
+def _main(name: str, core: str, *arguments: str) -> None:
+    pin(int(core))
+    if name == "signatures":
+        print(_check_signatures())
+    elif name == "commits":
+        print(_commit(Path(arguments[0])))
+    else:
+        uvloop.run(_echo())
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])
