@@ -63,14 +63,11 @@ class Exchange:
         if self._send is not None and self.in_flight is None:
             self._start(request, now)
         elif not self.queue.push(request):
-            raise self.refused(QueueFull(self._server, request.op))
+            error = QueueFull(self._server, request.op)
+            self.failed += 1
+            self.last_error = str(error)
+            raise error
         self._on_deadline(request.deadline)
-
-    def refused(self, error: LinkError) -> LinkError:
-        """Count a request that fails at once, and return its error."""
-        self.failed += 1
-        self.last_error = str(error)
-        return error
 
     def connect(self, send: Callable[[str], None], now: float) -> None:
         """Begin to send over a connection."""

@@ -86,6 +86,8 @@ class Link:
         self._connection: ClientConnection | None = None
         self._hello: Hello | None = None
         self._loss = ""
+        self._reason = ""
+        self._told_reason = ""
         self._retired = False
         self._failures = 0
         self._connects = 0
@@ -112,6 +114,7 @@ class Link:
     def stop(self, reason: str) -> None:
         """End its life: fail its requests with ``LinkLost`` and let ``wait_stopped`` see the connection closed."""
         self.state = LinkState.CLOSED
+        self._reason = reason
         self._exchange.disconnect(LinkLost, reason)
         for task in self._tasks:
             task.cancel()
@@ -135,7 +138,8 @@ class Link:
             QueueFull, CallerTimeout, RequestTimeout, LinkLost, LinkDown, PeerRefused.
         """
         if self.state is LinkState.PAUSE or self.state is LinkState.CLOSED:
-            raise self._exchange.refused(LinkDown(self.server_login, op, self._exchange.last_error))
+            self._exchange.failed += 1
+            raise LinkDown(self.server_login, op, self._reason)
         now = self._clock.monotonic()
         request = LinkRequest(op, payload, priority, now + seconds, asyncio.get_running_loop().create_future())
         self._exchange.submit(request, now)
@@ -220,6 +224,7 @@ class Link:
         now = clock.monotonic()
         self.state = LinkState.CONNECTED
         self._failures = 0
+        self._told_reason = ""
         self._connects += 1
         self._connected_at = self._active_at = self._received_at = self.used_at = now
         self._pinged_at = self._ponged_at = None
@@ -233,6 +238,8 @@ class Link:
                 self._received_at = self._active_at = now = clock.monotonic()
                 if answer is not None and exchange.receive(answer, now):
                     self.used_at = now
+                    if not self.permanent:
+                        self._wake_by(now + self._settings.idle_close_seconds)
         except ConnectionClosed:
             if not self._retired:
                 raise
@@ -252,13 +259,14 @@ class Link:
     async def _lose(self, error: Exception) -> None:
         """Fail the requests, hang up, and rest."""
         was_up = self.state is LinkState.CONNECTED
-        reason = printable(self._loss or str(error) or type(error).__name__)
+        reason = self._reason = printable(self._loss or str(error) or type(error).__name__)
         self.state = LinkState.PAUSE
         seconds = pause_seconds(self._failures, self._random)
         self._next_try_at = self._clock.monotonic() + seconds
         self._pause_over.clear()
         self._exchange.disconnect(LinkLost if was_up else LinkDown, reason)
-        level = logging.WARNING if self._failures == 0 else logging.DEBUG
+        level = logging.DEBUG if reason == self._told_reason else logging.WARNING
+        self._told_reason = reason
         _log.log(level, "link to %s (%s) is down: %s", self.server_login, self.url, reason)
         self._failures += 1
         await self._hang_up(UNSUPPORTED_DATA if isinstance(error, BinaryFrame) else NORMAL_CLOSURE)
@@ -267,9 +275,9 @@ class Link:
         self._next_try_at = None
 
     async def _hang_up(self, code: int) -> None:
-        connection, self._connection, self._hello = self._connection, None, None
-        if connection is not None:
-            await connection.close(code)
+        if self._connection is not None:
+            await self._connection.close(code)
+            self._connection = None  # not before: a close that is cancelled is begun anew by the end of the task
 
     def _break(self, reason: str) -> None:
         """Cut a connection that is of no use; its reader sees the end."""
@@ -302,11 +310,13 @@ class Link:
     def _tend(self, now: float) -> float:
         """Ping or close the connection if that is due; return when to look again."""
         due = math.inf
-        if not self.permanent and not self._exchange.busy:
-            due = self.used_at + self._settings.idle_close_seconds
-            if due <= now:
+        if not self.permanent:
+            idle_at = self.used_at + self._settings.idle_close_seconds
+            if idle_at > now:
+                due = idle_at
+            elif not self._exchange.busy:
                 self._retire()
-                return math.inf
+                return due
         if self._ping is None:
             ping_due = max(self._received_at, self._pinged_at or 0) + self._settings.ping_idle_seconds
             if ping_due <= now:
@@ -378,7 +388,7 @@ class Link:
             succeeded=self._exchange.succeeded,
             failed=self._exchange.failed,
             timed_out=self._exchange.timed_out,
-            last_error=self._exchange.last_error,
+            last_error=printable(self._exchange.last_error),
         )
 
 

@@ -154,6 +154,8 @@ class Pool:
             return link
         if self._is_self(login, endpoint):
             raise LinkDown(server.server_login, op, "this is this server itself")
+        if self._dialer is None:
+            raise LinkDown(server.server_login, op, "this server is not running")
         link = self._add(server.server_login, endpoint, permanent=False)
         if link is None:
             raise LinkDown(server.server_login, op, "all connections of server.pool.maxConnections are in use")
@@ -172,7 +174,8 @@ class Pool:
         return known is None or known[1].url == link.url
 
     def _add(self, server_login: str, endpoint: Endpoint, *, permanent: bool) -> Link | None:
-        if self._dialer is None or not self._make_room():
+        dialer = self._dialer
+        if dialer is None or not self._make_room():
             return None
         link = Link(
             server_login=server_login,
@@ -181,7 +184,7 @@ class Pool:
             own_login=self._own_login,
             settings=self._settings,
             clock=self._clock,
-            dialer=self._dialer,
+            dialer=dialer,
             random=self._random,
             on_connected=self._connected,
         )
