@@ -1,0 +1,106 @@
+"""What ``check`` finds by reading the configuration alone: what is allowed and yet rarely meant; pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from shine_node.cli.findings import Finding, Level, Situation
+from shine_node.config import ListenAddress
+from shine_node.peers.address import parse_endpoint, why_not_public
+
+__all__ = ["PRODUCERS"]
+
+ENDPOINT_PATH = "/ws"
+
+
+def find_listening(situation: Situation) -> list[Finding]:
+    """Look at where the node listens, and whether what it speaks there is encrypted."""
+    server = situation.config.server
+    if server.tls_cert is not None:
+        return [Finding(Level.OK, "listen", f"{_addresses(server.listen)}, encrypted")]
+    exposed = [address for address in server.listen if not _is_loopback(address.host)]
+    if exposed:
+        text = (
+            f"{_addresses(exposed)}: others can reach this without encryption. Set server.tlsCert and server.tlsKey,"
+            " or listen on 127.0.0.1 with a proxy in front of it"
+        )
+        return [Finding(Level.WARNING, "listen", text)]
+    return [Finding(Level.OK, "listen", f"{_addresses(server.listen)}, for a proxy on this machine")]
+
+
+def find_own_url(situation: Situation) -> list[Finding]:
+    """Look at the address that this server gives to others."""
+    server = situation.config.server
+    findings: list[Finding] = []
+    if urlsplit(server.url).path != ENDPOINT_PATH:
+        text = f"server.url = {server.url} does not end in {ENDPOINT_PATH}: right only if a proxy changes the path"
+        findings.append(Finding(Level.WARNING, "url", text))
+    kind = _why_not_public(server.url)
+    if kind is not None and not server.pool.allow_private_peers:
+        text = f"server.url = {server.url} is {kind} address: other servers will not go there unless they allow it"
+        findings.append(Finding(Level.WARNING, "url", text))
+    return findings or [Finding(Level.OK, "url", server.url)]
+
+
+def find_peers(situation: Situation) -> list[Finding]:
+    """Look for configured peers that no link may go to."""
+    config = situation.config
+    if config.server.pool.allow_private_peers:
+        return []
+    return [
+        Finding(
+            Level.WARNING,
+            "sync_servers",
+            f"{peer.login} at {peer.url} is {kind} address, where no link goes:"
+            " set server.pool.allowPrivatePeers = true, or correct the url",
+        )
+        for peer in config.sync_servers
+        if (kind := _why_not_public(peer.url)) is not None
+    ]
+
+
+def find_registration(situation: Situation) -> list[Finding]:
+    """Look at who may register."""
+    registration = situation.config.registration
+    findings: list[Finding] = []
+    if registration.token and registration.mode != "token":
+        text = f'registration.token has no effect while registration.mode = "{registration.mode}": remove one of them'
+        findings.append(Finding(Level.WARNING, "registration", text))
+    if registration.mode == "open" and registration.allow_unsigned:
+        text = (
+            "anyone may register any login here without a signature, and so take the login of another person:"
+            " set registration.allowUnsigned = false, unless this is a trial"
+        )
+        findings.append(Finding(Level.WARNING, "registration", text))
+    return findings or [Finding(Level.OK, "registration", registration.mode)]
+
+
+PRODUCERS: tuple[Callable[[Situation], list[Finding]], ...] = (
+    find_listening,
+    find_own_url,
+    find_peers,
+    find_registration,
+)
+
+
+def _addresses(addresses: tuple[ListenAddress, ...] | list[ListenAddress]) -> str:
+    return ", ".join(map(str, addresses))
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _why_not_public(url: str) -> str | None:
+    host = parse_endpoint(url).host
+    if host == "localhost":
+        return "a loopback"
+    try:
+        return why_not_public(host)
+    except ValueError:
+        return None  # a name: where it leads is for the network part to say

@@ -1,0 +1,154 @@
+"""What ``check`` finds on the machine: the data folder, the disk, the certificate, who may read what."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import ssl
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from shine_node.cli.findings import Finding, Level, Situation
+
+__all__ = ["PRODUCERS", "judge_free_space", "judge_mode"]
+
+MIB = 2**20
+LEAST_FREE_MIB = 64
+COMFORTABLE_FREE_MIB = 1024
+
+
+def find_data_dir(situation: Situation) -> list[Finding]:
+    """Look whether the data folder can be used, or made."""
+    folder = situation.config.server.data_dir
+    try:
+        status = folder.stat()
+    except FileNotFoundError:
+        return [_missing_folder(folder)]
+    except OSError as error:
+        return [_data_dir(Level.ERROR, f"{folder} cannot be reached ({error.strerror}): correct server.dataDir")]
+    if not stat.S_ISDIR(status.st_mode):
+        return [_data_dir(Level.ERROR, f"{folder} is no folder: correct server.dataDir")]
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        hint = "run the check as the user that runs the node, or give that user the folder"
+        return [_data_dir(Level.ERROR, f"{folder} cannot be written by this user: {hint}")]
+    findings = judge_mode(folder, status.st_mode)
+    if os.geteuid() == 0 != status.st_uid:
+        text = f"{folder} belongs to another user, and root may do what the node may not: check as that user"
+        findings.append(_data_dir(Level.WARNING, text))
+    return findings or [_data_dir(Level.OK, str(folder))]
+
+
+def judge_mode(folder: Path, mode: int) -> list[Finding]:
+    """Say whether a data folder with these permissions is private to its owner; pure."""
+    if not mode & 0o077:
+        return []
+    return [_data_dir(Level.WARNING, f"{folder} is open to other users of this machine: chmod 700 {folder}")]
+
+
+def find_disk(situation: Situation) -> list[Finding]:
+    """Look how much room the disk of the data folder has."""
+    folder = _nearest_existing(situation.config.server.data_dir)
+    try:
+        return [judge_free_space(folder, shutil.disk_usage(folder).free)]
+    except OSError as error:
+        return [Finding(Level.WARNING, "disk", f"the free space of {folder} is not known ({error.strerror})")]
+
+
+def judge_free_space(folder: Path, free_bytes: int) -> Finding:
+    """Say whether a disk with so many free bytes is enough to begin with; pure."""
+    free = f"{free_bytes // MIB} MiB free on the disk of {folder}"
+    if free_bytes < LEAST_FREE_MIB * MIB:
+        return Finding(Level.ERROR, "disk", f"{free}: nothing could be stored for long. Make room")
+    if free_bytes < COMFORTABLE_FREE_MIB * MIB:
+        return Finding(Level.WARNING, "disk", f"{free}: make room before it is full")
+    return Finding(Level.OK, "disk", free)
+
+
+def find_certificate(situation: Situation) -> list[Finding]:
+    """Look whether the certificate and its key can be read and belong together."""
+    server = situation.config.server
+    if server.tls_cert is None or server.tls_key is None:
+        return []
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    for path, name in ((server.tls_cert, "server.tlsCert"), (server.tls_key, "server.tlsKey")):
+        try:
+            path.open("rb").close()
+        except OSError as error:
+            text = f"{name} = {path} cannot be read ({error.strerror}): correct the path, or let this user read it"
+            return [Finding(Level.ERROR, "certificate", text)]
+    try:
+        # A pass phrase would be asked for at the terminal, of which a service has none: it counts as a mistake.
+        context.load_cert_chain(server.tls_cert, server.tls_key, password=lambda: "")
+    except (ssl.SSLError, ValueError) as error:
+        reason = "they do not belong together" if "KEY_VALUES_MISMATCH" in str(error) else f"{error}"
+        text = (
+            f"{server.tls_cert} and {server.tls_key} cannot be used ({reason}):"
+            " they must be PEM, the key without a pass phrase, and of one pair"
+        )
+        return [Finding(Level.ERROR, "certificate", text)]
+    if server.tls_key.stat().st_mode & stat.S_IROTH:
+        text = f"{server.tls_key} can be read by every user of this machine: chmod o-rwx {server.tls_key}"
+        return [Finding(Level.WARNING, "certificate", text)]
+    return [Finding(Level.OK, "certificate", f"{server.tls_cert} belongs to its key")]
+
+
+def find_ca_file(situation: Situation) -> list[Finding]:
+    """Look whether the authorities that peers are checked against can be read."""
+    path = situation.config.server.pool.ca_file
+    if path is None:
+        return []
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+    except OSError as error:  # ssl.SSLError is one
+        text = f"server.pool.caFile = {path} cannot be used ({error}): it must hold certificates in PEM"
+        return [Finding(Level.ERROR, "caFile", text)]
+    return [Finding(Level.OK, "caFile", str(path))]
+
+
+def find_readable_token(situation: Situation) -> list[Finding]:
+    """Look whether other users of the machine can read the registration token."""
+    if not situation.config.registration.token:
+        return []
+    main = situation.config_path
+    files = [main, *sorted((main.parent / "conf.d").glob("*.toml"))]
+    return [
+        Finding(
+            Level.WARNING,
+            "registration",
+            f"{path} can be read by every user of this machine, and a token is set: chmod o-r {path}",
+        )
+        for path in files
+        if path.stat().st_mode & stat.S_IROTH
+    ]
+
+
+PRODUCERS: tuple[Callable[[Situation], list[Finding]], ...] = (
+    find_data_dir,
+    find_disk,
+    find_certificate,
+    find_ca_file,
+    find_readable_token,
+)
+
+
+def _missing_folder(folder: Path) -> Finding:
+    parent = _nearest_existing(folder)
+    if parent.is_dir() and os.access(parent, os.W_OK | os.X_OK):
+        return _data_dir(Level.OK, f"{folder} will be made at the first start")
+    text = f"{folder} is not there and this user cannot make it in {parent}: make it, and give it to the node's user"
+    return _data_dir(Level.ERROR, text)
+
+
+def _nearest_existing(path: Path) -> Path:
+    for candidate in (path, *path.parents):
+        try:
+            candidate.stat()
+        except OSError:
+            continue
+        return candidate
+    return path
+
+
+def _data_dir(level: Level, text: str) -> Finding:
+    return Finding(level, "dataDir", text)

@@ -1,0 +1,85 @@
+"""All commands: reads the command line, runs one of them, and turns its end into an exit status (PROTOCOL.md §10)."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+from collections.abc import Sequence
+
+from shine_node import __version__
+from shine_node.cli import check, init, run, user
+from shine_node.cli.common import REFUSED, UNUSABLE, SubCommands, complain
+from shine_node.configuration.problems import ConfigError
+from shine_node.protocol.errors import ShineError
+
+__all__ = ["build_parser", "run_command"]
+
+INTERRUPTED = 130
+"""What shells call the end by Ctrl-C."""
+
+
+def run_command(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status.
+
+    Args:
+        argv: the words after the program's name; those of this process where left out.
+
+    Returns:
+        0: done. 1: refused; of ``check``: warnings. 2: the command line or the configuration is wrong.
+    """
+    _never_fail_to_print()
+    try:
+        arguments = build_parser().parse_args(argv)
+    except SystemExit as end:  # argparse has said what is wrong, or printed the help that was asked for
+        return int(end.code or 0)
+    return _guarded(arguments)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line: ``arguments.run(arguments)`` does what was asked for."""
+    parser = argparse.ArgumentParser(prog="shine-node", description="A server for signed direct messages.")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    run.add_parser(commands)
+    init.add_parser(commands)
+    check.add_parser(commands)
+    _add_demo(commands)
+    user.add_parser(commands)
+    return parser
+
+
+def _guarded(arguments: argparse.Namespace) -> int:
+    try:
+        status = int(arguments.run(arguments))
+        sys.stdout.flush()  # here, where its failure is still handled
+        return status
+    except ConfigError as error:
+        complain(str(error))
+        return UNUSABLE
+    except ShineError as error:
+        complain(str(error))
+        return REFUSED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # such as `shine-node user list | head -1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter's last flush fails too
+        return REFUSED
+
+
+def _add_demo(commands: SubCommands) -> None:
+    def run_demo(arguments: argparse.Namespace) -> int:
+        from shine_node.cli import demo  # it loads the client and all that it needs
+
+        return demo.run(arguments)
+
+    text = "show four servers and two users on this machine: messages, cuts, catching up, ticks"
+    commands.add_parser("demo", help=text, description=text).set_defaults(run=run_demo)
+
+
+def _never_fail_to_print() -> None:
+    """Let a terminal that lacks a letter show an escape for it, for names of files may hold any."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
