@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
-import fcntl
 import logging
 import os
+import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -16,7 +15,8 @@ from typing import Any, Generic, TypeVar
 
 import lmdb
 
-from shine_node.protocol.errors import InternalError, Refusal, ServerBusy, ShineError, StorageFull
+from shine_node.protocol.errors import InternalError, Refusal, ServerBusy, StorageFull
+from shine_node.store.files import StoreError, is_disk_full, open_environment, take_lock
 from shine_node.store.layout import SCHEMA_VERSION, Table, pack_number, unpack_number
 
 __all__ = ["Job", "Store", "StoreError", "Transaction"]
@@ -26,12 +26,7 @@ log = logging.getLogger(__name__)
 
 MAX_JOBS_A_COMMIT = 256
 MAX_WAITING_JOBS = 65536
-MAX_READERS = 64
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-
-
-class StoreError(ShineError):
-    """The store cannot be opened; the text says what to do."""
+_NUMBERED = (Table.CONTAINERS, Table.ACCESS_RECORDS)
 
 
 class Transaction:
@@ -122,32 +117,35 @@ class Store:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._seqs: dict[Table, int] = {}
-        self._lock_file = _lock(path)
-        try:
-            self._env = _open(path, map_size)
-            self._dbs = {table: self._env.open_db(table.value) for table in Table}
-            self._check_schema()
-        except BaseException:
-            os.close(self._lock_file)
-            raise
+        self._trouble = ""
+        self._dbs: dict[Table, Any] = {}
+        with contextlib.ExitStack() as undo:
+            self._lock_file = take_lock(path)
+            undo.callback(os.close, self._lock_file)
+            self._env = open_environment(path, map_size)
+            undo.callback(self._env.close)
+            self._open_tables()
+            self._open = undo.pop_all()
 
     # -- life ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start the writer; results arrive on the running loop."""
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._write_forever, name="store-writer")
+        self._thread = threading.Thread(target=self._write_forever, args=(self._loop,), name="store-writer")
         self._thread.start()
 
     def close(self) -> None:
-        """Write what is waiting, then close the file and give up its lock. It waits for the last commit."""
+        """Write what is waiting, then close the file and give up its lock; it waits for the last commit.
+
+        Nobody may be reading. To close twice does nothing.
+        """
         with self._wake:
             self._stopping = True
             self._wake.notify()
         if self._thread is not None:
             self._thread.join()
-        self._env.close()
-        os.close(self._lock_file)
+        self._open.close()
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -175,11 +173,18 @@ class Store:
         """Run a function in a write transaction of its own and return its result; only while no writer runs.
 
         For the command line and for what the start has to do before it listens.
+
+        Raises:
+            StorageFull: neither the map nor the disk has room.
+            InternalError: the file cannot be written; the log has the cause.
         """
         if self._thread is not None:
             raise AssertionError("the writer thread is running")
-        with self._env.begin(write=True) as raw:
-            return work(Transaction(raw, self._dbs, self))
+        try:
+            with self._env.begin(write=True) as raw:
+                return work(Transaction(raw, self._dbs, self))
+        except lmdb.Error as error:
+            raise self._storage_error(error) from error
 
     def submit(self, jobs: list[Job[Any]]) -> None:
         """Hand jobs to the writer, from any thread; they share a commit where they can.
@@ -198,7 +203,7 @@ class Store:
         self._seqs[table] += 1
         return self._seqs[table]
 
-    def _write_forever(self) -> None:
+    def _write_forever(self, loop: asyncio.AbstractEventLoop) -> None:
         while True:
             with self._wake:
                 while not self._waiting and not self._stopping:
@@ -209,7 +214,8 @@ class Store:
             if not self._try_together(batch):
                 for job in batch:
                     self._run_alone(job)
-            self._report(batch)
+            with contextlib.suppress(RuntimeError):  # the loop was closed before its writer: nobody waits any more
+                loop.call_soon_threadsafe(_resolve, batch)
 
     def _try_together(self, batch: list[Job[Any]]) -> bool:
         """Run all jobs in one transaction; if anything but a clean refusal happens, undo all and say so."""
@@ -225,8 +231,9 @@ class Store:
                         if txn.writes != before:
                             raise  # it had written: only a transaction of its own can undo that
                         job.error = refusal
-        except Exception:
+        except BaseException:
             return False  # each runs alone next, and meets its own error there
+        self._recovered()
         return True
 
     def _run_alone(self, job: Job[Any]) -> None:
@@ -236,46 +243,75 @@ class Store:
                 job.result = job.work(Transaction(raw, self._dbs, self))
         except Refusal as refusal:
             job.error = refusal
-        except (lmdb.Error, OSError) as error:
+        except lmdb.Error as error:
             job.error = self._storage_error(error)
-        except Exception:
+        except BaseException:  # whatever it is, the thread must outlive it: without its writer a node is lost
             log.exception("a write failed; nothing of it was stored")
             job.error = InternalError("the server could not store this")
+        else:
+            self._recovered()
 
-    def _storage_error(self, error: Exception) -> Refusal:
+    def _storage_error(self, error: lmdb.Error) -> Refusal:
+        # What LMDB names otherwise than by its plain class is a defect of the job, or harms that job alone.
+        of_system = type(error) is lmdb.Error
         if isinstance(error, lmdb.MapFullError):
-            log.error("the store is full: raise storage.mapSizeMiB (now %d) and restart", self.map_size // 2**20)
+            self._complain(f"the store is full: raise storage.mapSizeMiB (now {self.map_size // 2**20}) and restart")
             return StorageFull("the server's store is full")
-        if isinstance(error, lmdb.DiskError) or getattr(error, "errno", None) in _NO_ROOM:
-            log.error("the disk is full: make room on the disk of %s", self.path.parent)
+        if isinstance(error, lmdb.DiskError) or (of_system and is_disk_full(self.path)):
+            self._complain(f"the disk is full: make room on the disk of {self.path.parent}")
             return StorageFull("the server's disk is full")
-        log.critical("the store cannot be written: %s; the node stops", error)
-        if self._on_fatal is not None and self._loop is not None:
-            self._loop.call_soon_threadsafe(self._on_fatal)
+        if of_system or isinstance(error, lmdb.PanicError):
+            self._complain(f"the store cannot be written, the node stops: {error}")
+            if self._on_fatal is not None and self._loop is not None:
+                with contextlib.suppress(RuntimeError):  # the loop was closed: the node has stopped
+                    self._loop.call_soon_threadsafe(self._on_fatal)
+        else:
+            log.error("a write failed; nothing of it was stored", exc_info=error)
         return InternalError("the server could not store this")
 
-    def _report(self, batch: list[Job[Any]]) -> None:
-        if self._loop is None:  # pragma: no cover - start() sets it before the thread
-            return
-        with contextlib.suppress(RuntimeError):  # the loop was closed before its writer: nobody waits any more
-            self._loop.call_soon_threadsafe(_resolve, batch)
+    def _complain(self, trouble: str) -> None:
+        """Log a trouble once, not for each write that meets it: the log may lie on the same disk."""
+        if trouble != self._trouble:
+            log.error(trouble)
+        self._trouble = trouble
+
+    def _recovered(self) -> None:
+        if self._trouble:
+            log.warning("the store can be written again")
+        self._trouble = ""
 
     # -- schema -------------------------------------------------------------------------------------------------
 
-    def _check_schema(self) -> None:
-        with self._env.begin(write=True) as raw:
-            txn = Transaction(raw, self._dbs, self)
-            stored = txn.get(Table.META, b"schema")
-            if stored is None:
-                txn.put(Table.META, b"schema", pack_number(SCHEMA_VERSION))
-            elif unpack_number(stored) > SCHEMA_VERSION:
-                raise StoreError(
-                    f"{self.path} was written by a newer version of this program (schema {unpack_number(stored)},"
-                    f" this one knows {SCHEMA_VERSION}): install that version again, or restore a backup"
-                )
-            for table in (Table.CONTAINERS, Table.ACCESS_RECORDS):
-                last = txn.last_key(table)
-                self._seqs[table] = unpack_number(last) if last else 0
+    def _open_tables(self) -> None:
+        try:
+            with self._env.begin(write=True) as raw:
+                self._dbs[Table.META] = self._env.open_db(Table.META.value, txn=raw)
+                txn = Transaction(raw, self._dbs, self)
+                self._check_schema(txn)  # before anything else is made or looked at in it
+                for table in Table:
+                    self._dbs[table] = self._env.open_db(table.value, txn=raw)
+            with self.read() as txn:
+                for table in Table:
+                    next(txn.scan(table), None)
+                    last = txn.last_key(table)  # an interrupted copy lacks what was written last
+                    if table in _NUMBERED:
+                        self._seqs[table] = unpack_number(last) if last else 0
+        except lmdb.MapFullError:
+            raise StoreError(f"{self.path} has no room: raise storage.mapSizeMiB") from None
+        except (lmdb.Error, struct.error) as error:
+            if is_disk_full(self.path):
+                raise StoreError(f"the disk of {self.path.parent} is full: make room") from None
+            raise StoreError(f"{self.path} is damaged ({error}): restore a backup") from None
+
+    def _check_schema(self, txn: Transaction) -> None:
+        stored = txn.get(Table.META, b"schema")
+        if stored is None:
+            txn.put(Table.META, b"schema", pack_number(SCHEMA_VERSION))
+        elif unpack_number(stored) > SCHEMA_VERSION:
+            raise StoreError(
+                f"{self.path} was written by a newer version of this program (schema {unpack_number(stored)},"
+                f" this one knows {SCHEMA_VERSION}): install that version again, or restore a backup"
+            )
 
 
 def _resolve(batch: list[Job[Any]]) -> None:
@@ -286,37 +322,3 @@ def _resolve(batch: list[Job[Any]]) -> None:
             job.future.set_exception(job.error)
         else:
             job.future.set_result(job.result)
-
-
-def _lock(path: Path) -> int:
-    """Take the lock that keeps a second process off the file; the system frees it when this process ends."""
-    try:
-        descriptor = os.open(path.with_name(path.name + ".pid"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise StoreError(f"{path.parent} cannot be written ({error.strerror}): create it, or fix its owner") from None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        pid = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
-        os.close(descriptor)
-        raise StoreError(f"{path} is in use by another process (PID {pid or 'unknown'}): stop it first") from None
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-    return descriptor
-
-
-def _open(path: Path, map_size: int) -> Any:
-    try:
-        env = lmdb.open(
-            str(path),
-            subdir=False,
-            map_size=map_size,
-            max_dbs=len(Table) + 8,
-            max_readers=MAX_READERS,
-            mode=0o600,
-            meminit=False,
-        )
-        env.reader_check()
-    except (lmdb.Error, OSError, OverflowError) as error:
-        raise StoreError(f"{path} cannot be opened as a store: {error}") from None
-    return env
