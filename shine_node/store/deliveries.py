@@ -89,10 +89,15 @@ def record_result(txn: Transaction, claim: Claim, *, delivered: bool, now_ms: in
         return None
     if delivered:
         return _finish(txn, claim.key, row, DeliveryState.DELIVERED)
-    attempt, next_at_ms = claim.decision.attempt, claim.decision.next_at_ms
-    if next_at_ms is None or attempt is None:
+    attempt = claim.decision.attempt
+    if attempt is None:
+        raise AssertionError("a claim is for an attempt")
+    # The clock may have gone back during the attempt, and the next time with it; one that has passed is now.
+    decision = schedule.decide(accepted_at_ms=claim.decision.accepted_at_ms, last_attempt=attempt, now_ms=now_ms)
+    next_at_ms = now_ms if decision.attempt is not None else decision.next_at_ms
+    if next_at_ms is None:
         return _finish(txn, claim.key, row, DeliveryState.FAILED)
-    return _update(txn, claim.key, row, OpenDelivery(claim.decision.accepted_at_ms, attempt, next_at_ms, 0))
+    return _update(txn, claim.key, row, OpenDelivery(decision.accepted_at_ms, attempt, next_at_ms, 0))
 
 
 def reschedule(

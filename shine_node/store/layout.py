@@ -55,6 +55,8 @@ SCHEMA_VERSION: Final = 1
 class Table(enum.Enum):
     """The sub-databases."""
 
+    __hash__ = object.__hash__  # members are looked up by identity many times a message; Enum would hash their names
+
     META = b"meta"
     USERS = b"users"
     ACCESS_CURRENT = b"access_current"
@@ -96,7 +98,7 @@ _NUMBER = struct.Struct(">Q")
 _ITEM_TAIL = struct.Struct(">BQIB")
 _TIME_SEQ = struct.Struct(">QQ")
 _ROW = struct.Struct(">BBQQQI")
-_OPEN = struct.Struct(">QBQQ")
+_OPEN = struct.Struct(">qBQQ")
 _LENGTH = struct.Struct(">I")
 
 
@@ -152,6 +154,8 @@ class OpenDelivery(NamedTuple):
     """The schedule of a delivery that is not terminal; Unix milliseconds.
 
     ``attempts`` is the number of the latest attempt made; ``lease_until_ms`` is 0 where nobody holds the row.
+    ``accepted_at_ms`` can be negative: a board without a battery clock may find, in the first minutes of 1970, a
+    delivery that is older than that.
     """
 
     accepted_at_ms: int
