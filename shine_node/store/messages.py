@@ -46,10 +46,14 @@ _STORED_ARRIVALS = (Arrival.FIRST, Arrival.NEWER, Arrival.CONFLICT_WINS)
 
 
 class Stored(NamedTuple):
-    """What became of a submission: what it met, and the item as it stands now."""
+    """What became of a submission: what it met, and the item as it stands now.
+
+    ``remote`` says whether there are other servers to tell of it: the sender's other one, or one of the recipient's.
+    """
 
     arrival: Arrival
     row: Row
+    remote: bool = False
 
     @property
     def state(self) -> DeliveryState:
@@ -112,7 +116,8 @@ def store_pair(
     row, arrival = _judge(txn, key, incoming.revision_ms, incoming.signature, incoming.blob, outgoing.blob)
     if from_client:
         refuse_conflict(arrival)
-    recipient_here = _is_here(txn, incoming.message.to_login, own_login)
+    routes = access_servers(txn, incoming.message.to_login)
+    recipient_here = any(server.server_login.lower() == own_login for server in routes)
     if arrival in _STORED_ARRIVALS:
         open_delivery = None if recipient_here else delivery
         row = _replace(
@@ -128,11 +133,12 @@ def store_pair(
             open_delivery,
         )
         _follow(txn, outgoing, key, now_ms, own_login)
-    if recipient_here:
-        store_incoming(txn, incoming, now_ms=now_ms, own_login=own_login)
     if row is None:
         raise AssertionError("a judged pair has a row")
-    return Stored(arrival, row)
+    if recipient_here and not row.removed:  # what was removed does not come back because its recipient came here
+        store_incoming(txn, incoming, now_ms=now_ms, own_login=own_login)
+    remote = row.flags & Flag.UNSYNCED or any(server.server_login.lower() != own_login for server in routes)
+    return Stored(arrival, row, bool(remote))
 
 
 def store_incoming(
@@ -190,12 +196,14 @@ def _replace(
         end_delivery(txn, old)
         clear_entry(txn, other, old)
     unsynced = other is not None and not synced
+    # Two revisions have two times, whatever the clock: an outbox entry names one revision.
+    changed_at_ms = now_ms if old is None else max(now_ms, old.changed_at_ms + 1)
     row = Row(
         Flag.UNSYNCED if unsynced else Flag.NONE,
         DeliveryState.ACCEPTED if delivery else DeliveryState.DELIVERED,
         old.seq if old is not None else txn.next_seq(Table.CONTAINERS),
         revision_ms,
-        now_ms,
+        changed_at_ms,
         old.version + 1 if old is not None else 1,
         delivery,
     )
@@ -242,10 +250,6 @@ def _remove(txn: Transaction, key: ItemKey, now_ms: int, own_login: str) -> None
     state = row.state if row.state is DeliveryState.FAILED else DeliveryState.DELIVERED
     removed = Row(Flag.REMOVED, state, row.seq, row.revision_ms, row.changed_at_ms, row.version + 1, None, digest)
     txn.put(Table.HISTORY, key.encode(), removed.encode())
-
-
-def _is_here(txn: Transaction, login: str, own_login: str) -> bool:
-    return any(server.server_login.lower() == own_login for server in access_servers(txn, login))
 
 
 def _other_login(txn: Transaction, owner: str, own_login: str) -> str | None:
