@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 import orjson
@@ -15,7 +16,7 @@ from shine_node.protocol.access import (
     record_order,
     record_payload,
 )
-from shine_node.protocol.encoding import decode_base64
+from shine_node.protocol.encoding import decode_base64, encode_base64
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import Table, pack_number, unpack_number
 
@@ -78,9 +79,7 @@ def access_servers(txn: Transaction, login: str) -> tuple[AccessServer, ...]:
     This is ``user_access_servers_current``: small, so that each delivery can read it anew.
     """
     value = txn.get(Table.ACCESS_CURRENT, login.encode())
-    if not value:
-        return ()
-    return tuple(AccessServer(*entry.split(" ")) for entry in value.decode().split("\n"))
+    return _decode_servers(value) if value else ()
 
 
 def other_server(txn: Transaction, login: str, own_login: str) -> AccessServer | None:
@@ -158,8 +157,15 @@ def _encode_servers(servers: tuple[AccessServer, ...]) -> bytes:
     return "\n".join(f"{server.server_login} {server.url}" for server in servers).encode()
 
 
+@functools.lru_cache(maxsize=1024)  # few distinct values: most users of a server share their servers
+def _decode_servers(value: bytes) -> tuple[AccessServer, ...]:
+    return tuple(AccessServer(*entry.split(" ")) for entry in value.decode().split("\n"))
+
+
 def _encode(record: AccessRecord, *, local: bool, bch_limit: int | None) -> bytes:
-    return orjson.dumps({**record_payload(record), "local": local, "bchLimit": bch_limit})
+    # Named here because an unsigned record travels without them.
+    proof = {"timeMs": record.time_ms, "signatureB64": encode_base64(record.signature)}
+    return orjson.dumps({**record_payload(record), **proof, "local": local, "bchLimit": bch_limit})
 
 
 def _decode(value: bytes) -> Registration:
@@ -171,7 +177,7 @@ def _decode(value: bytes) -> Registration:
         decode_base64(stored["blockchainKey"], "blockchainKey"),
         decode_base64(stored["deviceKey"], "deviceKey"),
         tuple(AccessServer(server["serverLogin"], server["url"]) for server in stored["accessServers"]),
-        stored.get("timeMs", 0),
-        decode_base64(stored.get("signatureB64", ""), "signatureB64"),
+        stored["timeMs"],
+        decode_base64(stored["signatureB64"], "signatureB64"),
     )
     return Registration(record, local=stored["local"], bch_limit=stored["bchLimit"])
