@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -12,6 +14,8 @@ from shine_node.protocol.errors import ServerBusy
 from shine_node.protocol.signatures import is_signed_by
 
 __all__ = ["Check", "CheckedSink", "CryptoPool", "Submission"]
+
+log = logging.getLogger(__name__)
 
 MAX_BATCH = 64
 
@@ -114,13 +118,23 @@ class CryptoPool:
                 submission.failed = first_wrong(submission.checks)
                 sinks.setdefault(sink, []).append(submission)
             for sink, checked in sinks.items():
-                sink.checked(checked)
+                try:
+                    sink.checked(checked)
+                except Exception:  # a thread that ends would be missed for good
+                    log.exception("checked signatures were not taken")
 
 
 def first_wrong(checks: Sequence[Check]) -> int | None:
-    """Return the index of the first signature that does not verify, ``None`` if all do."""
+    """Return the index of the first signature that does not verify, ``None`` if all do.
+
+    One that cannot be checked at all, because something is not bytes, does not verify.
+    """
     for index, (key, message, signature) in enumerate(checks):
-        if not is_signed_by(key, message, signature):
+        try:
+            if not is_signed_by(key, message, signature):
+                return index
+        except Exception:
+            log.exception("a signature could not be checked")
             return index
     return None
 
@@ -133,7 +147,8 @@ class _Waiter:
         self.future: asyncio.Future[int | None] = self._loop.create_future()
 
     def checked(self, batch: list[Submission]) -> None:
-        self._loop.call_soon_threadsafe(self._resolve, batch[0].failed)
+        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._resolve, batch[0].failed)
 
     def _resolve(self, failed: int | None) -> None:
         if not self.future.done():
