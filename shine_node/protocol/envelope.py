@@ -162,15 +162,13 @@ def encode_event(op: str, event_id: str, payload: Mapping[str, object]) -> str:
     ).decode()
 
 
-def _too_deep(document: object) -> bool:
-    level: list[object] = [document]
+def _too_deep(document: dict[str, Any]) -> bool:
+    level: list[dict[str, Any] | list[Any]] = [document]
     for _ in range(MAX_NESTING):
-        inner: list[object] = []
+        inner: list[dict[str, Any] | list[Any]] = []
         for value in level:
-            if isinstance(value, dict):
-                inner.extend(v for v in value.values() if isinstance(v, dict | list))
-            elif isinstance(value, list):
-                inner.extend(v for v in value if isinstance(v, dict | list))
+            members = value.values() if isinstance(value, dict) else value
+            inner.extend(member for member in members if isinstance(member, dict | list))
         if not inner:
             return False
         level = inner

@@ -29,8 +29,10 @@ class Module(NamedTuple):
         return ast.parse(self.path.read_text(encoding="utf-8"), str(self.path))
 
     @property
-    def has_code(self) -> bool:
-        """Whether there is more than a docstring, imports and constants of strings, such as ``__all__``."""
+    def needs_tests(self) -> bool:
+        """Whether it must have its own test file: all but private modules and packages that only gather names."""
+        if self.path.name != "__init__.py":
+            return not self.path.name.startswith("_")
         return not all(
             isinstance(node, ast.Expr | ast.Import | ast.ImportFrom) or _is_plain(node) for node in self.tree.body
         )
