@@ -107,18 +107,12 @@ class Deliverer:
         key = ItemKey.of(pair.outgoing)
         if stored.state is not DeliveryState.ACCEPTED:
             # Stored here for the recipient already. The recipient's other server is called once all the same.
-            if self._has_remote(copies, hand_over=hand_over):
+            if stored.remote:
                 self._background.spawn(self._afterwards(copies, key, hand_over=hand_over))
             return None
         if len(self._background) > MAX_BACKGROUND:
             return None  # the row is due when its lease ends
         return self._background.spawn(self._first(self._first_claim(key, stored.row), copies, hand_over=hand_over))
-
-    def _has_remote(self, copies: Copies, *, hand_over: bool) -> bool:
-        own = self._users.own_login
-        if hand_over and self._users.other_server(copies.message.from_login) is not None:
-            return True
-        return any(route.server_login.lower() != own for route in self._users.routes(copies.message.to_login))
 
     def _first_claim(self, key: ItemKey, row: Row) -> Claim:
         if row.delivery is None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from shine_node.clock import Clock
@@ -71,14 +71,8 @@ class Intake:
         sender = self._known(pair.incoming.message.from_login, "the sender")
         self._known(pair.incoming.message.to_login, "the recipient")
         self._must_be_here(sender)
-        known = self._stored_already(ItemKey.of(pair.outgoing), incoming_blob, outgoing_blob)
-        if known is not None:
-            return Accepted(pair, known)
         key = sender.fresh_key_at(pair.incoming.effective_ms)
-        if key is None:
-            raise BadSignature("the device key of that time has been replaced: sign with the newest one")
-        stored = await self._check_and_store(_checks(key, *pair), self._pair_work(pair, from_client=True, synced=False))
-        return Accepted(pair, stored)
+        return Accepted(pair, await self._take(pair, key, self._pair_work(pair, from_client=True, synced=False)))
 
     async def receive_pair(self, incoming_blob: bytes, outgoing_blob: bytes, *, from_server: str | None) -> Accepted:
         """Take a pair from a server: ``ReceiveOutcomingMessage`` (§5.4).
@@ -95,16 +89,10 @@ class Intake:
         pair = self._parse_pair(incoming_blob, outgoing_blob, PEER_AHEAD_MS)
         sender = self._known(pair.incoming.message.from_login, "the sender")
         self._must_be_here(sender)
-        known = self._stored_already(ItemKey.of(pair.outgoing), incoming_blob, outgoing_blob)
-        if known is not None:
-            return Accepted(pair, known)
         key = sender.device_key_at(pair.incoming.effective_ms)
         other = sender.other_server(self._users.own_login)
         synced = other is not None and from_server is not None and other.server_login.lower() == from_server.lower()
-        stored = await self._check_and_store(
-            _checks(key, *pair), self._pair_work(pair, from_client=False, synced=synced)
-        )
-        return Accepted(pair, stored)
+        return Accepted(pair, await self._take(pair, key, self._pair_work(pair, from_client=False, synced=synced)))
 
     async def receive_incoming(self, blob: bytes) -> tuple[Container, Stored]:
         """Take a recipient's copy from a server: ``ReceiveIncomingMessage`` (§5.4).
@@ -116,15 +104,11 @@ class Intake:
         check_clock(container, now_ms=self._clock.now_ms(), ahead_ms=PEER_AHEAD_MS)
         sender = self._known(container.message.from_login, "the sender")
         self._must_be_here(self._known(container.message.to_login, "the recipient"))
-        known = self._stored_already(ItemKey.of(container), blob, b"")
-        if known is not None:
-            return container, known
         key = sender.device_key_at(container.effective_ms)
         own_login = self._users.own_login
         now_ms = self._clock.now_ms()
-        stored = await self._check_and_store(
-            _checks(key, container),
-            lambda txn: store_incoming(txn, container, now_ms=now_ms, own_login=own_login),
+        stored = await self._take(
+            (container,), key, lambda txn: store_incoming(txn, container, now_ms=now_ms, own_login=own_login)
         )
         return container, stored
 
@@ -145,10 +129,26 @@ class Intake:
         if not self._users.is_here(user):
             raise NotAccessServer(f"this server is not an access server of {user.record.login}")
 
-    def _stored_already(self, key: ItemKey, incoming: bytes, outgoing: bytes) -> Stored | None:
-        with self._store.read() as txn:
-            row = identical(txn, key, incoming, outgoing)
-        return Stored(Arrival.SAME, row) if row is not None else None
+    async def _take(
+        self, copies: Sequence[Container], key: bytes | None, work: Callable[[Transaction], Stored]
+    ) -> Stored:
+        """Check the signatures of all copies and store them.
+
+        Bytes that are stored already are a success whatever the keys are now (§5.2); as the transaction finds them by
+        itself, they are looked for here only where a signature does not hold.
+        """
+        try:
+            if key is None:
+                raise BadSignature("the device key of that time has been replaced: sign with the newest one")
+            checks = [(key, copy.signed_part, copy.signature) for copy in copies]
+            return await self._check_and_store(checks, work)
+        except BadSignature:
+            blobs = [copy.blob for copy in copies] + [b""]
+            with self._store.read() as txn:
+                row = identical(txn, ItemKey.of(copies[-1]), blobs[0], blobs[1])
+            if row is None:
+                raise
+            return Stored(Arrival.SAME, row)
 
     def _pair_work(self, pair: Pair, *, from_client: bool, synced: bool) -> Callable[[Transaction], Stored]:
         now_ms = self._clock.now_ms()
@@ -226,7 +226,3 @@ def _fail(refused: list[tuple[_Checked, Refusal]]) -> None:
     for submission, refusal in refused:
         if not submission.job.future.done():
             submission.job.future.set_exception(refusal)
-
-
-def _checks(key: bytes, *copies: Container) -> list[Check]:
-    return [(key, copy.signed_part, copy.signature) for copy in copies]
