@@ -69,7 +69,7 @@ def _one_spelling(host: str) -> str:
 def why_not_public(address: str) -> str | None:
     """Say what an IP address is if links may not go to it by default, such as ``"a private"``; ``None`` if they may.
 
-    An IPv4 address inside an IPv6 one (mapped, 6to4, Teredo, NAT64) is looked at too, for that is where packets end.
+    An IPv4 address inside an IPv6 one (mapped, 6to4, NAT64) is looked at too, for that is where packets end.
 
     Raises:
         ValueError: this is no IP address.
@@ -106,6 +106,4 @@ def _inner(ip: IPv6Address) -> list[IPv4Address]:
     found = [IPv4Address(int(ip) & 0xFFFF_FFFF)] if ip in _NAT64 else []
     if ip.sixtofour is not None:
         found.append(ip.sixtofour)
-    if ip.teredo is not None:
-        found.extend(ip.teredo)
     return found
