@@ -85,7 +85,7 @@ def node_settings(login: str, folder: Path, *, port: int = 0, **sections: Mappin
     settings: dict[str, Any] = {
         "server": {
             "login": login,
-            "url": f"ws://127.0.0.1:{port}/ws",
+            "url": f"ws://127.0.0.1:{port}/ws" if port else "ws://127.0.0.1/ws",
             "listen": f"127.0.0.1:{port}",
             "dataDir": str(folder / "data"),
             "pool": {"allowInsecurePeers": True, "allowPrivatePeers": True},
