@@ -66,10 +66,22 @@ def make_tls_context(ca_file: Path | None) -> ssl.SSLContext:
     return context
 
 
-class Resolver:
-    """Looks names up with the system's resolver, a few at a time."""
+Lookup = Callable[[str, int], Awaitable[Iterable[tuple[Any, ...]]]]
 
-    def __init__(self) -> None:
+
+async def _look_up(host: str, port: int) -> Iterable[tuple[Any, ...]]:
+    return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+
+
+class Resolver:
+    """Looks names up, a few at a time.
+
+    Args:
+        look_up: returns what ``getaddrinfo`` returns; the system's resolver by default.
+    """
+
+    def __init__(self, look_up: Lookup = _look_up) -> None:
+        self._look_up = look_up
         self._slots = asyncio.Semaphore(CONCURRENT_LOOKUPS)
         self._lookups: set[asyncio.Future[Any]] = set()
 
@@ -82,8 +94,7 @@ class Resolver:
         with suppress(socket.gaierror):
             return _candidates(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
         await self._slots.acquire()
-        loop = asyncio.get_running_loop()
-        lookup = asyncio.ensure_future(loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        lookup = asyncio.ensure_future(self._look_up(host, port))
         self._lookups.add(lookup)
         lookup.add_done_callback(self._done)
         return _candidates(await asyncio.shield(lookup))  # the caller may give up; the resolver keeps the slot
