@@ -30,6 +30,7 @@ from shine_node.configuration.model import (
 from shine_node.configuration.options import DEFAULT_DATA_DIR
 from shine_node.configuration.problems import ConfigError, Problem
 from shine_node.configuration.reload import Reload, plan_reload
+from shine_node.configuration.render import render_config
 from shine_node.configuration.sources import Source, read_sources
 
 __all__ = [
@@ -52,6 +53,7 @@ __all__ = [
     "config_from_mapping",
     "load_config",
     "plan_reload",
+    "render_config",
 ]
 
 _IS_32_BIT = struct.calcsize("P") == 4

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from shine_node.cli.findings import Finding, Level, Situation
 
-__all__ = ["PRODUCERS", "judge_free_space", "judge_mode"]
+__all__ = ["PRODUCERS", "judge_folder", "judge_free_space"]
 
 MIB = 2**20
 LEAST_FREE_MIB = 64
@@ -29,30 +29,35 @@ def find_data_dir(situation: Situation) -> list[Finding]:
         return [_data_dir(Level.ERROR, f"{folder} cannot be reached ({error.strerror}): correct server.dataDir")]
     if not stat.S_ISDIR(status.st_mode):
         return [_data_dir(Level.ERROR, f"{folder} is no folder: correct server.dataDir")]
-    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+    if not _may_write(folder):
         hint = "run the check as the user that runs the node, or give that user the folder"
         return [_data_dir(Level.ERROR, f"{folder} cannot be written by this user: {hint}")]
-    findings = judge_mode(folder, status.st_mode)
-    if os.geteuid() == 0 != status.st_uid:
-        text = f"{folder} belongs to another user, and root may do what the node may not: check as that user"
-        findings.append(_data_dir(Level.WARNING, text))
+    findings = judge_folder(folder, mode=status.st_mode, owner=status.st_uid, user=os.geteuid())
     return findings or [_data_dir(Level.OK, str(folder))]
 
 
-def judge_mode(folder: Path, mode: int) -> list[Finding]:
-    """Say whether a data folder with these permissions is private to its owner; pure."""
-    if not mode & 0o077:
-        return []
-    return [_data_dir(Level.WARNING, f"{folder} is open to other users of this machine: chmod 700 {folder}")]
+def judge_folder(folder: Path, *, mode: int, owner: int, user: int) -> list[Finding]:
+    """Say whether a data folder is private to its owner, and whether this user can judge that owner's rights; pure.
+
+    Args:
+        mode: the permissions, as ``stat`` has them.
+        owner: the user id that the folder belongs to.
+        user: the effective user id of this process.
+    """
+    findings: list[Finding] = []
+    if mode & 0o077:
+        text = f"{folder} is open to other users of this machine: chmod 700 {folder}"
+        findings.append(_data_dir(Level.WARNING, text))
+    if user == 0 != owner:
+        text = f"{folder} belongs to another user, and root may do what the node may not: check as that user"
+        findings.append(_data_dir(Level.WARNING, text))
+    return findings
 
 
 def find_disk(situation: Situation) -> list[Finding]:
     """Look how much room the disk of the data folder has."""
     folder = _nearest_existing(situation.config.server.data_dir)
-    try:
-        return [judge_free_space(folder, shutil.disk_usage(folder).free)]
-    except OSError as error:
-        return [Finding(Level.WARNING, "disk", f"the free space of {folder} is not known ({error.strerror})")]
+    return [judge_free_space(folder, shutil.disk_usage(folder).free)]
 
 
 def judge_free_space(folder: Path, free_bytes: int) -> Finding:
@@ -134,20 +139,20 @@ PRODUCERS: tuple[Callable[[Situation], list[Finding]], ...] = (
 
 def _missing_folder(folder: Path) -> Finding:
     parent = _nearest_existing(folder)
-    if parent.is_dir() and os.access(parent, os.W_OK | os.X_OK):
+    if _may_write(parent):
         return _data_dir(Level.OK, f"{folder} will be made at the first start")
     text = f"{folder} is not there and this user cannot make it in {parent}: make it, and give it to the node's user"
     return _data_dir(Level.ERROR, text)
 
 
 def _nearest_existing(path: Path) -> Path:
-    for candidate in (path, *path.parents):
-        try:
-            candidate.stat()
-        except OSError:
-            continue
-        return candidate
+    while not os.path.exists(path):  # noqa: PTH110 - that of Path raises where a folder above is closed to this user
+        path = path.parent
     return path
+
+
+def _may_write(folder: Path) -> bool:
+    return os.access(folder, os.R_OK | os.W_OK | os.X_OK, effective_ids=True)
 
 
 def _data_dir(level: Level, text: str) -> Finding:

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from shine_node import __version__
 from shine_node.cli import check, init, run, user
 from shine_node.cli.common import REFUSED, UNUSABLE, SubCommands, complain
-from shine_node.configuration.problems import ConfigError
-from shine_node.protocol.errors import ShineError
 
 __all__ = ["build_parser", "run_command"]
 
@@ -51,6 +49,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _guarded(arguments: argparse.Namespace) -> int:
+    from shine_node.config import ConfigError  # not above: --help is to need no libraries
+    from shine_node.protocol.errors import ShineError
+
     try:
         status = int(arguments.run(arguments))
         sys.stdout.flush()  # here, where its failure is still handled

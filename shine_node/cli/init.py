@@ -48,8 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         ConfigError: a value of the command line is wrong; nothing was written.
     """
-    from shine_node.config import config_from_mapping
-    from shine_node.configuration.render import render_config
+    from shine_node.config import config_from_mapping, render_config
 
     path: Path = arguments.config
     settings = _settings(arguments)

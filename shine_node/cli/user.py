@@ -58,7 +58,7 @@ def run_add(arguments: argparse.Namespace) -> int:
     """Add a user, or a newer record.
 
     Raises:
-        ConfigError, StoreError, Refusal: nothing was stored.
+        ConfigError, StoreError, Refusal: nothing was stored; a plain ``ShineError``: there is no such file.
     """
     from shine_node.config import load_config
 
@@ -225,7 +225,7 @@ def _store_file(config: Config, *, must_exist: bool) -> Path:
 def _read_payload(source: str) -> dict[str, Any]:
     import orjson
 
-    from shine_node.protocol.errors import BadFields
+    from shine_node.protocol.errors import ShineError
 
     try:
         if source == "-":
@@ -234,15 +234,15 @@ def _read_payload(source: str) -> dict[str, Any]:
             with Path(source).open("rb") as stream:
                 data = stream.read(MAX_RECORD_BYTES + 1)
     except OSError as error:
-        raise BadFields(f"{source} cannot be read: {error.strerror}") from None
+        raise ShineError(f"{source} cannot be read: {error.strerror}") from None
     if len(data) > MAX_RECORD_BYTES:
-        raise BadFields(f"{source} is larger than a record can be")
+        raise ShineError(f"{source} is larger than a record can be")
     try:
         payload = orjson.loads(data)
     except ValueError as error:
-        raise BadFields(f"{source} is not JSON: {error}") from None
+        raise ShineError(f"{source} is not JSON: {error}") from None
     if not isinstance(payload, dict):
-        raise BadFields(f"{source} must hold one JSON object, a record as it travels")
+        raise ShineError(f"{source} must hold one JSON object, a record as it travels")
     return payload
 
 

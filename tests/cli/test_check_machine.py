@@ -1,0 +1,179 @@
+import contextlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from shine_node.cli.check_machine import (
+    MIB,
+    PRODUCERS,
+    find_ca_file,
+    find_certificate,
+    find_data_dir,
+    find_disk,
+    find_readable_token,
+    judge_folder,
+    judge_free_space,
+)
+from shine_node.cli.findings import Level, Situation
+from shine_node.config import config_from_mapping
+from tests.cli.certificates import KEY_WITH_A_PASS_PHRASE, write_certificate
+
+NOBODY = 65534
+
+
+def situation(folder, server=None, **sections):
+    own = {"login": "home", "url": "wss://home.example/ws", "dataDir": "data", **(server or {})}
+    return Situation(config_from_mapping({"server": own, **sections}, base_dir=folder), folder / "node.toml")
+
+
+def only(findings):
+    (finding,) = findings
+    return finding
+
+
+@pytest.fixture
+def open_folder():
+    """A folder that every user can reach, which those of pytest are not."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def without_rights():
+    """Not root for a while; whoever is not root already is left alone."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_a_data_folder_that_is_there(tmp_path):
+    (tmp_path / "data").mkdir(mode=0o700)
+    finding = only(find_data_dir(situation(tmp_path)))
+    assert (finding.level, finding.text) == (Level.OK, f"{tmp_path / 'data'}")
+
+
+def test_a_data_folder_that_will_be_made(tmp_path):
+    finding = only(find_data_dir(situation(tmp_path, {"dataDir": "a/b/c"})))
+    assert finding.level is Level.OK and "will be made" in finding.text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_data_folder_that_is_none(tmp_path):
+    (tmp_path / "data").write_text("")
+    assert "is no folder" in only(find_data_dir(situation(tmp_path))).text
+    finding = only(find_data_dir(situation(tmp_path, {"dataDir": "data/inside"})))
+    assert finding.level is Level.ERROR and "cannot be reached (Not a directory)" in finding.text
+
+
+def test_a_data_folder_that_this_user_may_not_use(open_folder):
+    closed = open_folder / "data"
+    closed.mkdir()
+    closed.chmod(0o555)
+    with without_rights():
+        finding = only(find_data_dir(situation(open_folder)))
+        assert finding.level is Level.ERROR and "cannot be written by this user" in finding.text
+        finding = only(find_data_dir(situation(open_folder, {"dataDir": "data/inside"})))
+        assert finding.level is Level.ERROR and f"cannot make it in {closed}" in finding.text
+    closed.chmod(0o000)
+    with without_rights():
+        inside = situation(open_folder, {"dataDir": "data/inside"})
+        finding = only(find_data_dir(inside))
+        assert finding.level is Level.ERROR and "cannot be reached (Permission denied)" in finding.text
+        assert only(find_disk(inside)).level is not None
+    closed.chmod(0o755)
+
+
+def test_who_may_use_the_data_folder():
+    folder = Path("/data")
+    assert judge_folder(folder, mode=0o40700, owner=5, user=5) == []
+    assert judge_folder(folder, mode=0o40700, owner=0, user=0) == []
+    assert only(judge_folder(folder, mode=0o40750, owner=5, user=5)).text.endswith("chmod 700 /data")
+    assert "check as that user" in only(judge_folder(folder, mode=0o40700, owner=5, user=0)).text
+    found = judge_folder(folder, mode=0o40701, owner=5, user=0)
+    assert [finding.level for finding in found] == [Level.WARNING, Level.WARNING]
+
+
+@pytest.mark.parametrize(
+    ("free_mib", "level"),
+    [(0, Level.ERROR), (63, Level.ERROR), (64, Level.WARNING), (1023, Level.WARNING), (1024, Level.OK)],
+)
+def test_free_space(free_mib, level):
+    finding = judge_free_space(Path("/data"), free_mib * MIB)
+    assert finding.level is level and finding.text.startswith(f"{free_mib} MiB free")
+
+
+def test_the_disk_of_this_machine(tmp_path):
+    assert f"MiB free on the disk of {tmp_path}" in only(find_disk(situation(tmp_path, {"dataDir": "a/b"}))).text
+
+
+def with_tls(folder, certificate, key):
+    return situation(folder, {"tlsCert": str(certificate), "tlsKey": str(key)})
+
+
+def test_a_certificate_and_its_key(tmp_path):
+    certificate, key = write_certificate(tmp_path)
+    assert only(find_certificate(with_tls(tmp_path, certificate, key))).level is Level.OK
+    assert find_certificate(situation(tmp_path)) == []
+    key.chmod(0o604)
+    finding = only(find_certificate(with_tls(tmp_path, certificate, key)))
+    assert finding.level is Level.WARNING and f"chmod o-rwx {key}" in finding.text
+
+
+def test_certificates_that_cannot_be_used(tmp_path):
+    certificate, key = write_certificate(tmp_path)
+    other, _ = write_certificate(tmp_path, name="other", seed=b"\1" * 32)
+    no_pem = tmp_path / "none.pem"
+    no_pem.write_text("nothing")
+    locked = tmp_path / "locked.key"
+    locked.write_text(KEY_WITH_A_PASS_PHRASE)
+    missing = tmp_path / "missing"
+    for paths, text in (
+        ((other, key), "they do not belong together"),
+        ((no_pem, key), "cannot be used"),
+        ((certificate, no_pem), "cannot be used"),
+        ((certificate, locked), "without a pass phrase"),
+        ((missing, key), f"server.tlsCert = {missing} cannot be read (No such file or directory)"),
+        ((certificate, missing), f"server.tlsKey = {missing} cannot be read"),
+        ((certificate, tmp_path), "cannot be read (Is a directory)"),
+    ):
+        finding = only(find_certificate(with_tls(tmp_path, *paths)))
+        assert finding.level is Level.ERROR and text in finding.text
+
+
+def test_authorities(tmp_path):
+    certificate, key = write_certificate(tmp_path)
+    for path, level in ((certificate, Level.OK), (key, Level.ERROR), (tmp_path / "none", Level.ERROR)):
+        finding = only(find_ca_file(situation(tmp_path, {"pool": {"caFile": str(path)}})))
+        assert finding.level is level and str(path) in finding.text
+    assert find_ca_file(situation(tmp_path)) == []
+
+
+def test_a_token_that_everybody_can_read(tmp_path):
+    main = tmp_path / "node.toml"
+    (tmp_path / "conf.d").mkdir()
+    drop_in = tmp_path / "conf.d" / "a.toml"
+    for path in (main, drop_in):
+        path.write_text("")
+        path.chmod(0o640)
+    token = {"registration": {"token": "geheim"}}
+    assert find_readable_token(situation(tmp_path, **token)) == []
+    drop_in.chmod(0o644)
+    finding = only(find_readable_token(situation(tmp_path, **token)))
+    assert f"chmod o-r {drop_in}" in finding.text and "geheim" not in finding.text
+    assert find_readable_token(situation(tmp_path)) == []
+
+
+def test_nothing_is_changed(tmp_path):
+    for producer in PRODUCERS:
+        producer(situation(tmp_path))
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,123 @@
+import argparse
+import io
+import os
+import subprocess
+import sys
+
+import pytest
+
+from shine_node import __version__
+from shine_node.cli import commands, demo
+from shine_node.cli.commands import build_parser, run_command
+from tests.cli.program import LAUNCHER, run_program, write_config
+
+
+def test_help_names_every_command(capsys):
+    assert run_command(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"\n    {name} " in shown for name in ("run", "init", "check", "demo", "user"))
+    assert run_command(["--version"]) == 0
+    assert capsys.readouterr().out == f"shine-node {__version__}\n"
+
+
+@pytest.mark.parametrize("words", [[], ["dance"], ["run", "--nothing"], ["user"], ["init"]])
+def test_a_wrong_command_line(words, capsys):
+    assert run_command(words) == 2
+    shown, said = capsys.readouterr()
+    assert shown == "" and said.startswith("usage: shine-node")
+
+
+def test_the_command_line_of_this_process(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["shine-node", "--version"])
+    assert run_command() == 0
+    assert __version__ in capsys.readouterr().out
+
+
+def test_a_wrong_configuration(tmp_path, capsys):
+    path = write_config(tmp_path, "[log]\nlevel = 1\nformat = 2")
+    assert run_command(["run", "--config", str(path)]) == 2
+    shown, said = capsys.readouterr()
+    assert shown == ""
+    assert [line.partition(" = ")[0] for line in said.splitlines()] == [
+        f"shine-node: {path}:6: log.level",
+        f"shine-node: {path}:7: log.format",
+    ]
+
+
+def test_a_refusal(tmp_path, capsys):
+    path = write_config(tmp_path)
+    assert run_command(["user", "list", "--config", str(path)]) == 1
+    assert "is not there yet" in capsys.readouterr().err
+
+
+def test_demo_is_loaded_when_it_is_asked_for(monkeypatch):
+    monkeypatch.setattr(demo, "run", lambda arguments: 0 if isinstance(arguments, argparse.Namespace) else 1)
+    assert run_command(["demo"]) == 0
+
+
+def end_with(error, monkeypatch):
+    def run(arguments):
+        raise error
+
+    parser = argparse.ArgumentParser()
+    parser.set_defaults(run=run)
+    monkeypatch.setattr(commands, "build_parser", lambda: parser)
+    return run_command([])
+
+
+def test_interruption(monkeypatch):
+    assert end_with(KeyboardInterrupt(), monkeypatch) == 130
+
+
+def test_nobody_reads_what_is_printed(monkeypatch, tmp_path):
+    with (tmp_path / "out").open("w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert end_with(BrokenPipeError(), monkeypatch) == 1
+        stream.write("this goes nowhere")
+    assert (tmp_path / "out").read_text() == ""
+
+
+def test_nobody_reads_what_a_process_prints(tmp_path):
+    reader, writer = os.pipe()
+    os.close(reader)
+    found = subprocess.run(
+        [sys.executable, str(LAUNCHER), "check", "--config", str(write_config(tmp_path))],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        timeout=120,
+        check=False,
+    )
+    os.close(writer)
+    assert (found.returncode, found.stderr) == (1, b"")
+
+
+def test_a_stream_that_is_no_file(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    assert run_command(["--version"]) == 0
+    assert __version__ in sys.stdout.getvalue()
+
+
+def test_a_terminal_that_lacks_the_letters(tmp_path):
+    folder = tmp_path / os.fsdecode(b"\xd0\x96 \xff")  # a letter that ASCII lacks, and what is no text at all
+    folder.mkdir()
+    path = write_config(folder)
+    environ = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    found = run_program("check", "--config", path, env=environ)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert "\\u0416 \\udcff/node.toml has no mistakes" in found.stdout
+
+
+def test_help_needs_no_libraries():
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from shine_node.cli import main; main(['--help']);"
+        "print(sorted({'nacl', 'lmdb', 'orjson', 'uvloop', 'websockets'} & set(sys.modules)))"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program, str(LAUNCHER.parent)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert found.stdout.endswith("[]\n")
+
+
+def test_the_parser_gives_what_runs():
+    assert build_parser().parse_args(["check"]).run.__module__ == "shine_node.cli.check"
+    assert build_parser().parse_args(["run"]).run.__module__ == "shine_node.cli.run"

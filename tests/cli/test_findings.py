@@ -1,0 +1,19 @@
+from shine_node.cli.findings import Finding, Level, exit_status, report
+
+OK = Finding(Level.OK, "disk", "fine")
+WARNING = Finding(Level.WARNING, "configuration", "hm")
+ERROR = Finding(Level.ERROR, "url", "no")
+
+
+def test_the_worst_finding_decides():
+    assert exit_status([]) == exit_status([OK]) == 0
+    assert exit_status([OK, WARNING, OK]) == 1
+    assert exit_status([WARNING, ERROR, OK]) == 2
+
+
+def test_the_report():
+    assert report([OK]) == "ok       disk  fine\nall is well"
+    assert report([OK, WARNING]) == "ok       disk           fine\nwarning  configuration  hm\n1 warning"
+    assert report([ERROR, WARNING, WARNING]).endswith("\n1 error, 2 warnings")
+    assert report([ERROR, ERROR]).endswith("\n2 errors")
+    assert report([]) == "all is well"

@@ -1,0 +1,58 @@
+import logging
+import sys
+
+import pytest
+
+from shine_node.cli.commands import run_command
+from shine_node.cli.node_process import NodeFailed, NodeProcess
+from tests.cli.program import run_program, write_config
+from tests.support.nodes import run
+
+
+@pytest.fixture
+def kept_process():
+    """What a node changes for its whole process is put back afterwards."""
+    interval, handlers, level = sys.getswitchinterval(), logging.root.handlers[:], logging.root.level
+    yield
+    sys.setswitchinterval(interval)
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
+
+
+def test_a_wrong_configuration_starts_nothing(tmp_path):
+    found = run_program("run", "--config", write_config(tmp_path, "[storage]\nmapSizeMiB = 7"))
+    assert (found.returncode, found.stdout) == (2, "")
+    assert "storage.mapSizeMiB = 7 is out of range: write a whole number from 8 to 16777216" in found.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_without_a_file_it_says_how_to_get_one(tmp_path):
+    found = run_program("run", "--config", tmp_path / "none.toml")
+    assert found.returncode == 2 and "`shine-node init` writes one" in found.stderr
+
+
+@pytest.mark.usefixtures("kept_process")
+def test_what_keeps_the_node_from_starting(tmp_path):
+    (tmp_path / "data").write_text("no folder")
+    assert run_command(["run", "--config", str(write_config(tmp_path))]) == 1
+
+
+def test_it_listens_until_it_is_told_to_stop(tmp_path):
+    async def story():
+        node = await NodeProcess.start(write_config(tmp_path))
+        assert node.url.startswith("ws://127.0.0.1:") and node.url.endswith("/ws")
+        await node.stop()  # which checks that the exit status is 0
+
+    run(story())
+
+
+def test_a_second_node_on_the_same_data_refuses_to_start(tmp_path):
+    async def story():
+        first = await NodeProcess.start(write_config(tmp_path))
+        try:
+            with pytest.raises(NodeFailed, match="in use by another process"):
+                await NodeProcess.start(write_config(tmp_path))
+        finally:
+            await first.stop()
+
+    run(story())

@@ -1,0 +1,239 @@
+import base64
+import io
+import json
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from shine_node.cli import user
+from shine_node.cli.commands import run_command
+from shine_node.cli.node_process import NodeProcess
+from shine_node.client.identity import Identity, KeyPair
+from shine_node.protocol.access import AccessServer, record_payload
+from tests.cli.program import run_program, write_config
+from tests.support.nodes import run
+
+HOME = AccessServer("Home", "wss://home.example/ws")
+OTHER = AccessServer("other", "wss://other.example/ws")
+NOW_MS = int(time.time() * 1000)
+ALICE = Identity.from_seeds("Alice", root=b"\1" * 32, blockchain=b"\2" * 32, device=b"\3" * 32)
+
+
+def base64_of(data):
+    return base64.b64encode(data).decode()
+
+
+def keys_of(identity):
+    pairs = (
+        ("--solana-key", identity.root),
+        ("--blockchain-key", identity.blockchain),
+        ("--device-key", identity.device),
+    )
+    return [word for option, pair in pairs for word in (option, base64_of(pair.public))]
+
+
+class Cli:
+    """The commands on one configuration."""
+
+    def __init__(self, folder, capsys):
+        self.folder = folder
+        self.config = write_config(folder)
+        self.capsys = capsys
+
+    def __call__(self, *words):
+        status = run_command(["user", words[0], "--config", str(self.config), *words[1:]])
+        shown, self.said = self.capsys.readouterr()
+        return status, shown
+
+    def add_record(self, record, **more):
+        path = self.folder / "record.json"
+        path.write_text(json.dumps({**record_payload(record), **more}))
+        return self("add", "--record", str(path))
+
+
+@pytest.fixture
+def cli(tmp_path, capsys):
+    return Cli(tmp_path, capsys)
+
+
+def test_a_user_of_this_server_alone(cli):
+    assert cli("add", "--login", "Alice", *keys_of(ALICE)) == (0, "Alice: added\n")
+    status, shown = cli("show", "alice", "--json")
+    assert status == 0
+    assert json.loads(shown) == {
+        "login": "Alice",
+        "blockchainName": "Alice-001",
+        "solanaKey": base64_of(ALICE.root.public),
+        "blockchainKey": base64_of(ALICE.blockchain.public),
+        "deviceKey": base64_of(ALICE.device.public),
+        "accessServers": [{"serverLogin": "home", "url": "wss://home.example/ws"}],
+        "standing": "local",
+        "bchLimit": None,
+        "history": [],
+    }
+    assert cli("add", "--login", "ALICE", *keys_of(ALICE)) == (1, "")
+    assert "USER_ALREADY_EXISTS" in cli.said
+
+
+def test_the_name_of_the_blockchain(cli):
+    assert cli("add", "--login", "al", "--blockchain-name", "AL-007", *keys_of(ALICE))[0] == 0
+    assert json.loads(cli("show", "AL", "--json")[1])["blockchainName"] == "AL-007"
+    assert cli("add", "--login", "bo", "--blockchain-name", "bo-7", *keys_of(ALICE))[0] == 1
+    assert "BAD_BLOCKCHAIN_NAME" in cli.said
+
+
+def test_signed_records(cli):
+    first = ALICE.access_record([HOME, OTHER], time_ms=NOW_MS - 1000)
+    second = ALICE.with_device(KeyPair.from_seed(b"\4" * 32)).access_record([OTHER], time_ms=NOW_MS)
+    assert cli.add_record(first, bchLimit=500) == (0, "Alice: added\n")
+    assert cli.add_record(first) == (0, "Alice: nothing changed, this record or a newer one was known\n")
+    assert cli("list") == (0, f"{'Alice':<30}  served  Home, other\n")
+    status, shown = cli.add_record(second)
+    assert status == 0
+    assert shown == "Alice: updated\nAlice is known here and not served here: the record does not name home\n"
+    shown = json.loads(cli("show", "alice", "--json")[1])
+    assert shown == {**record_payload(second), "standing": "known", "bchLimit": 500, "history": [record_payload(first)]}
+
+
+def test_a_record_from_the_standard_input(cli, monkeypatch):
+    record = json.dumps(record_payload(ALICE.access_record([HOME], time_ms=NOW_MS)))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(record.encode())))
+    assert cli("add", "--record", "-") == (0, "Alice: added\n")
+
+
+def test_records_that_are_refused(cli):
+    record = ALICE.access_record([HOME], time_ms=NOW_MS)
+    forged = record._replace(time_ms=NOW_MS - 1)
+    stranger = Identity.generate("Alice").access_record([HOME], time_ms=NOW_MS + 1)
+    late = ALICE.access_record([HOME], time_ms=NOW_MS + 3_600_000)
+    insecure = ALICE.access_record([AccessServer("Home", "ws://home.example/ws")], time_ms=NOW_MS)
+    assert cli.add_record(forged)[0] == 1
+    assert "BAD_SIGNATURE" in cli.said
+    assert cli.add_record(late)[0] == 1
+    assert "BAD_FIELDS" in cli.said
+    assert cli.add_record(insecure)[0] == 1
+    assert cli("list") == (0, "")
+    assert cli.add_record(record)[0] == 0
+    assert cli.add_record(stranger)[0] == 1
+    assert "ROOT_KEY_MISMATCH" in cli.said
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "must hold one JSON object"),
+        ("{}", "BAD_FIELDS: login is missing"),
+        (" " * 70_000, "is larger than a record can be"),
+        (None, "cannot be read: No such file or directory"),
+    ],
+)
+def test_files_that_hold_no_record(cli, text, problem):
+    path = cli.folder / "record.json"
+    if text is not None:
+        path.write_text(text)
+    assert cli("add", "--record", str(path)) == (1, "")
+    assert problem in cli.said
+    assert not (cli.folder / "data").exists()
+
+
+def test_what_is_missing_is_named(cli):
+    assert cli("add") == (2, "")
+    assert "give --record FILE, or also --login, --solana-key, --blockchain-key, --device-key" in cli.said
+    assert cli("add", "--login", "a", "--device-key", "x")[0] == 2
+    assert "or also --solana-key, --blockchain-key\n" in cli.said
+    assert cli("add", "--record", "x", "--blockchain-name", "a-001")[0] == 2
+    assert "leave out --blockchain-name" in cli.said
+
+
+def test_lists(cli):
+    elsewhere = Identity.generate("carol").access_record([OTHER], time_ms=NOW_MS)
+    nowhere = Identity.generate("Dave").access_record([], time_ms=NOW_MS)
+    cli.add_record(ALICE.access_record([HOME, OTHER], time_ms=NOW_MS))
+    cli("add", "--login", "bob", *keys_of(Identity.generate("bob")))
+    cli.add_record(elsewhere)
+    cli.add_record(nowhere)
+    assert [line.split() for line in cli("list")[1].splitlines()] == [
+        ["Alice", "served", "Home,", "other"],
+        ["bob", "local", "home"],
+    ]
+    everybody = cli("list", "--all")[1]
+    assert [line.split()[:2] for line in everybody.splitlines()[2:]] == [["carol", "known"], ["Dave", "known"]]
+    assert all(line == line.rstrip() for line in everybody.splitlines())
+    described = [json.loads(line) for line in cli("list", "--json")[1].splitlines()]
+    assert [(one["login"], one["standing"]) for one in described] == [("Alice", "served"), ("bob", "local")]
+
+
+def test_one_user_for_people(cli):
+    cli.add_record(ALICE.access_record([HOME], time_ms=NOW_MS))
+    status, shown = cli("show", "ALICE")
+    assert status == 0
+    lines = dict(line.split(" ", 1) for line in shown.splitlines())
+    assert lines["login"].strip() == "Alice"
+    assert lines["accessServers"].strip() == "Home wss://home.example/ws"
+    assert lines["bchLimit"].strip() == "–"
+    assert lines["older"].split() == ["records", "0"]
+
+
+def test_nobody_of_that_name(cli):
+    cli("add", "--login", "alice", *keys_of(ALICE))
+    assert cli("show", "bob") == (1, "")
+    assert "nobody is known here as bob" in cli.said
+    assert cli("show", "a b") == (1, "")
+    assert "BAD_LOGIN" in cli.said
+
+
+def test_no_store_yet(cli):
+    assert cli("list") == (1, "")
+    assert "shine.mdb is not there yet: the first start of the node makes it, or `user add`" in cli.said
+    assert cli("show", "alice") == (1, "")
+    assert not (cli.folder / "data").exists()
+
+
+def test_a_data_folder_that_cannot_be_used(cli):
+    (cli.folder / "data").write_text("")
+    assert cli("add", "--login", "alice", *keys_of(ALICE))[0] == 1
+    assert "cannot be used (File exists)" in cli.said
+    assert cli("list")[0] == 1
+    assert "cannot be used (Not a directory)" in cli.said
+
+
+def test_root_keeps_out_of_the_folder_of_another_user(cli, monkeypatch):
+    folder = Path("/data")
+    assert user.owner_problem(folder, user=1, owner=1) is None
+    assert user.owner_problem(folder, user=1, owner=2) is None  # the system itself decides about that
+    assert user.owner_problem(folder, user=0, owner=0) is None
+    assert user.owner_problem(folder, user=0, owner=4_000_000_000).endswith("with sudo -u '#4000000000' in front")
+    assert "belongs to the user" in user.owner_problem(folder, user=0, owner=1)
+    monkeypatch.setattr(user, "owner_problem", lambda folder, user, owner: f"{folder} is not yours")
+    assert cli("add", "--login", "alice", *keys_of(ALICE)) == (1, "")
+    assert cli.said == f"shine-node: {cli.folder / 'data'} is not yours\n"
+
+
+def test_while_the_node_runs(cli):
+    cli("add", "--login", "alice", *keys_of(ALICE))
+
+    async def story():
+        node = await NodeProcess.start(cli.config)
+        try:
+            added = run_program("user", "add", "--config", cli.config, "--login", "bob", *keys_of(ALICE))
+            assert added.returncode == 1
+            assert f"in use by another process (PID {node.pid})" in added.stderr
+            assert "Users can be added while the node is stopped, and shown at any time." in added.stderr
+            assert cli("add", "--login", "bob", *keys_of(ALICE))[0] == 1
+            listed = run_program("user", "list", "--config", cli.config)
+            assert (listed.returncode, listed.stdout.split()) == (0, ["alice", "local", "home"])
+        finally:
+            await node.stop()
+
+    run(story())
+    assert cli("add", "--login", "bob", *keys_of(ALICE))[0] == 0
+
+
+def test_exit_statuses(tmp_path):
+    path = write_config(tmp_path)
+    assert run_program("user", "add", "--config", path).returncode == 2
+    assert run_program("user", "add", "--config", tmp_path / "none.toml", "--record", "x").returncode == 2
+    assert run_program("user", "add", "--config", path, "--record", tmp_path / "none").returncode == 1
