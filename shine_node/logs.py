@@ -7,7 +7,7 @@ import sys
 
 import orjson
 
-from shine_node.configuration.model import LogConfig
+from shine_node.config import LogConfig
 
 __all__ = ["JsonFormatter", "set_up_logging"]
 

@@ -19,7 +19,7 @@ from shine_node.api.messages import MessageOperations
 from shine_node.api.service import ServiceOperations
 from shine_node.api.users import UserOperations
 from shine_node.clock import Clock, SystemClock
-from shine_node.configuration.model import Config
+from shine_node.config import Config
 from shine_node.crypto.pool import CryptoPool
 from shine_node.delivery.deliverer import Deliverer
 from shine_node.delivery.intake import Intake

@@ -15,7 +15,7 @@ from websockets.http11 import Request, Response
 from shine_node.api.connection import Connection, Handler
 from shine_node.api.limits import AddressCount
 from shine_node.clock import Clock
-from shine_node.configuration.model import LimitsConfig, ListenAddress
+from shine_node.config import LimitsConfig, ListenAddress
 
 __all__ = ["PATH", "Endpoint"]
 

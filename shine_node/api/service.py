@@ -8,7 +8,7 @@ from typing import Any
 from shine_node import __version__
 from shine_node.api.connection import Connection, Handler
 from shine_node.clock import Clock
-from shine_node.configuration.model import Config
+from shine_node.config import Config
 from shine_node.protocol.hello import hello_payload, parse_hello
 
 __all__ = ["ServiceOperations"]
