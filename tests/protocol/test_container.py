@@ -213,7 +213,7 @@ def test_a_login_that_is_not_ascii_is_no_login() -> None:
         parse(blob)
 
 
-@pytest.mark.parametrize("blob", [b"SHiNE_dm" + signed(PLAIN)[8:], b"SHINE_DM\x01", bytes(200)])
+@pytest.mark.parametrize("blob", [b"SHiNE_dm" + signed(PLAIN)[8:], b"SHINE_DM\x01", b"SHINE_DM", bytes(200)])
 def test_another_magic(blob: bytes) -> None:
     with pytest.raises(BadContainer, match="the magic is not SHiNE_DM"):
         parse(blob)

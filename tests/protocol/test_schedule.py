@@ -132,7 +132,7 @@ def test_a_pair_by_sync_joins_by_its_age() -> None:
 
 
 def test_the_states_as_they_travel() -> None:
-    assert [state.wire for state in DeliveryState] == ["accepted", "delivered", "failed"]
+    assert [(int(state), state.wire) for state in DeliveryState] == [(0, "accepted"), (1, "delivered"), (2, "failed")]
 
 
 @pytest.mark.parametrize(
