@@ -15,7 +15,7 @@ __all__ = ["PRODUCERS", "judge_folder", "judge_free_space"]
 
 MIB = 2**20
 LEAST_FREE_MIB = 64
-COMFORTABLE_FREE_MIB = 1024
+COMFORTABLE_FREE_MIB = 256
 
 
 def find_data_dir(situation: Situation) -> list[Finding]:

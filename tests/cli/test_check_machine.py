@@ -105,7 +105,7 @@ def test_who_may_use_the_data_folder():
 
 @pytest.mark.parametrize(
     ("free_mib", "level"),
-    [(0, Level.ERROR), (63, Level.ERROR), (64, Level.WARNING), (1023, Level.WARNING), (1024, Level.OK)],
+    [(0, Level.ERROR), (63, Level.ERROR), (64, Level.WARNING), (255, Level.WARNING), (256, Level.OK)],
 )
 def test_free_space(free_mib, level):
     finding = judge_free_space(Path("/data"), free_mib * MIB)
