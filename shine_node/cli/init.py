@@ -32,7 +32,9 @@ def add_parser(commands: SubCommands) -> None:
         action="append",
         help="where to listen (default: 127.0.0.1:7070); may be given several times",
     )
-    parser.add_argument("--data-dir", metavar="DIR", help="where the data lies, seen from here (default: /var/lib/shine-node)")
+    parser.add_argument(
+        "--data-dir", metavar="DIR", help="where the data lies, from here (default: /var/lib/shine-node)"
+    )
     parser.add_argument(
         "--allow-insecure-peers", action="store_true", help="allow ws:// without encryption: for trials only"
     )
