@@ -27,6 +27,7 @@ from shine_node.delivery.status import DeliveryStatus
 from shine_node.delivery.users import Users
 from shine_node.delivery.worker import Worker
 from shine_node.logs import set_up_logging
+from shine_node.peers.dial import DialFailed
 from shine_node.peers.pool import KnownPeer, Pool, PoolSettings
 from shine_node.protocol.errors import ShineError
 from shine_node.protocol.schedule import Schedule
@@ -37,6 +38,8 @@ __all__ = ["STORE_FILE", "Node", "run_node"]
 log = logging.getLogger(__name__)
 
 STORE_FILE = "shine.mdb"
+GRACE_SECONDS = 2
+"""What is under way when the node is told to stop has this long; who then waits for an attempt is answered at once."""
 THREAD_SWITCH_SECONDS = 0.0005
 COLLECTOR_THRESHOLDS = (20_000, 20, 50)
 """Requests make no reference cycles; looking for some after every 700 objects is time lost."""
@@ -138,11 +141,21 @@ class Node:
         """Start all parts; the endpoint listens last, when everything behind it is ready.
 
         Raises:
-            StartError: an address cannot be listened on.
+            StartError: an address cannot be listened on, or the authorities for peers cannot be read.
         """
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()  # the threads that run already would keep the process alive
+            raise
+
+    async def _start(self) -> None:
         self.store.start()
         self._crypto.start()
-        await self.pool.start()
+        try:
+            await self.pool.start()
+        except DialFailed as error:
+            raise StartError(str(error)) from None
         self._tasks = [
             asyncio.create_task(self._guard(self._worker.run()), name="worker"),
             asyncio.create_task(self._guard(self._deliverer.claims.renew_forever()), name="leases"),
@@ -150,16 +163,17 @@ class Node:
         try:
             await self._endpoint.start(self.config.server.listen)
         except OSError as error:
-            await self.stop()
             raise StartError(f"cannot listen: {error}. Choose another server.listen, or stop what uses it") from None
 
     async def stop(self) -> None:
         """Stop all parts in order: no new requests, then what is under way, then what is waiting for the disk."""
-        await self._endpoint.close()
+        await self._endpoint.settle(GRACE_SECONDS)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._worker.close()
+        await self._deliverer.close()  # requests that still wait for a first attempt are answered now
+        await self._endpoint.close()
         await self._deliverer.close()
         await self.pool.close()
         await asyncio.to_thread(self._crypto.close)

@@ -39,66 +39,10 @@ class WebSocket(Protocol):
     async def send(self, message: str) -> None:
         """Send a text frame, waiting while the other side does not read."""
 
-    async def close(self, code: int = 1000, reason: str = "") -> None:
-        """Close, waiting a bounded time for the other side."""
-
-
-Handler = Callable[["Connection", dict[str, Any]], Awaitable[Mapping[str, object]]]
-"""Takes the payload of a request and returns the payload of its answer, or raises a ``Refusal``."""
-
-
-class Connection:
-    """One client or peer. Requests are worked on side by side; answers leave in the order in which they are ready.
-
-    Reading stops while ``MAX_REQUESTS_UNDER_WAY`` requests, or ``MAX_BYTES_UNDER_WAY`` of them, are not answered: what
-    then waits is in the other side's buffers.
-
-    Args:
-        handlers: operation → handler.
-        requests_per_second: ``limits.requestsPerSecond``.
-        address: the other side's address, for the log.
-    """
-
-    def __init__(
-        self,
-        websocket: WebSocket,
-        *,
-        handlers: Mapping[str, Handler],
-        clock: Clock,
-        requests_per_second: int,
-        address: str,
-    ) -> None:
-        self.address = address
-        self.hello: Hello | None = None
-        self._websocket = websocket
-        self._handlers = handlers
-        self._clock = clock
-        self._bucket = TokenBucket(requests_per_second, clock.monotonic())
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._bytes_under_way = 0
-        self._room = asyncio.Event()
-
-    def introduce(self, hello: Hello, requests_per_second: int) -> None:
-        """Take note of the peer's ``ServerHello``; a second one replaces the first."""
-        self.hello = hello
-        self._bucket.change_rate(requests_per_second)
-
-    async def serve(self) -> None:
-        """Work until the connection ends; requests under way are finished, their answers may be lost."""
-        try:
-            while True:
-                frame = await self._websocket.recv()
-                if not isinstance(frame, str):
-                    await self._websocket.close(UNSUPPORTED_DATA, "text frames only")
-                    break
-                self._start(frame)
-                while self._full:
-                    self._room.clear()
-                    await self._room.wait()
-        except ConnectionClosed:
-            pass  # by either side, in good order or not: there is nothing left to tell it
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+    def give_up(self) -> None:
+        """End what is still under way; it is not answered."""
+        for task in self._tasks:
+            task.cancel()
 
     @property
     def _full(self) -> bool:
@@ -125,20 +69,24 @@ class Connection:
             log.debug("%s left before its answer", self.address)
 
     async def _work(self, frame: str) -> str:
+        too_many = self._over_rate()
         try:
             request = decode_request(frame, self._handlers)
         except BadEnvelope as bad:
-            return encode_refusal(bad.op, bad.request_id, bad.refusal)
+            return encode_refusal(bad.op, bad.request_id, too_many or bad.refusal)
+        if too_many:
+            return encode_refusal(request.op, request.request_id, too_many)
         try:
-            wait_ms = self._bucket.take(self._clock.monotonic())
-            if wait_ms:
-                raise RateLimited("too many requests on this connection", {"retryAfterMs": wait_ms})
             payload = await self._handlers[request.op](self, request.payload)
             return encode_answer(request.op, request.request_id, payload)
         except Refusal as refusal:
             return encode_refusal(request.op, request.request_id, refusal)
         except Exception:
             return self._defect(request)
+
+    def _over_rate(self) -> RateLimited | None:
+        wait_ms = self._bucket.take(self._clock.monotonic())
+        return RateLimited("too many requests on this connection", {"retryAfterMs": wait_ms}) if wait_ms else None
 
     def _defect(self, request: Request) -> str:
         log.exception("a defect in %s", request.op)

@@ -7,10 +7,13 @@ import http
 import ipaddress
 import logging
 import ssl
+import weakref
 from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.http11 import Request, Response
+from websockets.protocol import CONNECTING
 
 from shine_node.api.connection import Connection, Handler
 from shine_node.api.limits import AddressCount
@@ -23,6 +26,7 @@ log = logging.getLogger(__name__)
 
 PATH = "/ws"
 CLOSE_SECONDS = 2
+GOING_AWAY = 1001
 HANDSHAKE_SECONDS = 10
 PING_SECONDS = 30
 """A connection that says nothing is pinged this often, and ended if it is silent for as long again."""
@@ -51,6 +55,8 @@ class Endpoint:
         self._clock = clock
         self._tls = tls
         self._servers: list[Server] = []
+        self._accepted: weakref.WeakSet[ServerConnection] = weakref.WeakSet()
+        self._connections: set[Connection] = set()
         self._count = AddressCount(
             greatest=limits.max_connections, greatest_per_address=limits.max_connections_per_address
         )
@@ -80,6 +86,7 @@ class Endpoint:
                         address.port,
                         ssl=self._tls,
                         process_request=self._admit,
+                        create_connection=cast("type[ServerConnection]", self._accept),  # is only called
                         compression=None,
                         max_size=self._limits.max_frame_bytes,
                         write_limit=WRITE_BUFFER_BYTES,
@@ -94,12 +101,28 @@ class Endpoint:
             await self.close()
             raise
 
-    async def close(self) -> None:
-        """Stop listening, let the requests of the moment be answered, and close every connection; bounded."""
+    async def settle(self, seconds: float) -> None:
+        """Stop listening and taking requests; wait at most ``seconds`` until those under way are answered."""
         for server in self._servers:
-            server.close()
-        await asyncio.gather(*(server.wait_closed() for server in self._servers))
+            server.close(close_connections=False)
+        await asyncio.gather(*(connection.settle(seconds) for connection in self._connections))
+
+    async def close(self) -> None:
+        """Stop listening, and end every connection and what is still under way on it; bounded."""
+        await self.settle(CLOSE_SECONDS)
+        for connection in self._connections:
+            connection.give_up()
+        await asyncio.gather(*(_end(websocket) for websocket in list(self._accepted)))
+        ends = [asyncio.ensure_future(server.wait_closed()) for server in self._servers]
+        if ends:
+            await asyncio.wait(ends, timeout=CLOSE_SECONDS)
         self._servers.clear()
+
+    def _accept(self, *args: Any, **kwargs: Any) -> ServerConnection:
+        """Make the connection of a socket that was accepted, and know of it while it lives."""
+        websocket = ServerConnection(*args, **kwargs)
+        self._accepted.add(websocket)
+        return websocket
 
     def _admit(self, websocket: ServerConnection, request: Request) -> Response | None:
         """Answer an HTTP request that is not for this path, or is one connection too many."""
@@ -116,17 +139,29 @@ class Endpoint:
             raise AssertionError("a connection that is open had a request")
         address = _address(websocket, request)
         self._count.add(address)
+        connection = Connection(
+            websocket,
+            handlers=self._handlers,
+            clock=self._clock,
+            requests_per_second=self._limits.requests_per_second,
+            address=address,
+        )
+        self._connections.add(connection)
         try:
-            connection = Connection(
-                websocket,
-                handlers=self._handlers,
-                clock=self._clock,
-                requests_per_second=self._limits.requests_per_second,
-                address=address,
-            )
             await connection.serve()
+        except Exception:  # else only the library would know, whose log is off
+            log.exception("a defect in the connection of %s", address)
         finally:
+            self._connections.discard(connection)
             self._count.remove(address)
+
+
+async def _end(websocket: ServerConnection) -> None:
+    """End a connection; one that has not even asked to be one is not waited for."""
+    if websocket.state is not CONNECTING:
+        await websocket.close(GOING_AWAY, "this server is stopping")
+    elif hasattr(websocket, "transport"):  # else it is still at its TLS handshake
+        websocket.transport.abort()
 
 
 def _address(websocket: ServerConnection, request: Request) -> str:

@@ -12,6 +12,7 @@ from shine_node.delivery.users import Users
 from shine_node.protocol.access import (
     AccessRecord,
     AccessServer,
+    is_newer,
     parse_identity,
     parse_record,
     record_payload,
@@ -58,10 +59,16 @@ class UserOperations:
         return {}
 
     async def set_user_access(self, connection: Connection, payload: dict[str, Any]) -> Mapping[str, object]:
-        """Take a newer record of a login that is known, or a first one from whoever may bring it."""
+        """Take a newer record of a login that is known, or a first one from whoever may bring it.
+
+        One by which a user from elsewhere comes to this server is a registration like any other.
+        """
         record = self._parse(payload)
-        if self._users.get(record.key) is None:
+        known = self._users.get(record.key)
+        if known is None:
             self._may_bring_first(connection, record, payload)
+        elif self._comes_here(record) and not self._users.is_here(known) and is_newer(record, known.record):
+            self._may_register(payload)
         return {"applied": await self._users.add(record)}
 
     async def get_user_access(self, connection: Connection, payload: dict[str, Any]) -> Mapping[str, object]:
@@ -99,9 +106,12 @@ class UserOperations:
     def _parse(self, payload: dict[str, Any]) -> AccessRecord:
         return parse_record(payload, allow_insecure=self._config.server.pool.allow_insecure_peers)
 
+    def _comes_here(self, record: AccessRecord) -> bool:
+        return record.names_server(self._config.server.login)
+
     def _may_bring_first(self, connection: Connection, record: AccessRecord, payload: dict[str, Any]) -> None:
         """Say who may make a login known by ``SetUserAccess``: a registration, or a peer that may vouch for it (§3)."""
-        if record.names_server(self._config.server.login):
+        if self._comes_here(record):
             self._may_register(payload)
             return
         if connection.hello is not None:
