@@ -39,6 +39,76 @@ class WebSocket(Protocol):
     async def send(self, message: str) -> None:
         """Send a text frame, waiting while the other side does not read."""
 
+    async def close(self, code: int = 1000, reason: str = "") -> None:
+        """Close, waiting a bounded time for the other side."""
+
+
+Handler = Callable[["Connection", dict[str, Any]], Awaitable[Mapping[str, object]]]
+"""Takes the payload of a request and returns the payload of its answer, or raises a ``Refusal``."""
+
+
+class Connection:
+    """One client or peer. Requests are worked on side by side; answers leave in the order in which they are ready.
+
+    Reading stops while ``MAX_REQUESTS_UNDER_WAY`` requests, or ``MAX_BYTES_UNDER_WAY`` of them, are not answered: what
+    then waits is in the other side's buffers.
+
+    Args:
+        handlers: operation → handler.
+        requests_per_second: ``limits.requestsPerSecond``.
+        address: the other side's address, for the log.
+    """
+
+    def __init__(
+        self,
+        websocket: WebSocket,
+        *,
+        handlers: Mapping[str, Handler],
+        clock: Clock,
+        requests_per_second: int,
+        address: str,
+    ) -> None:
+        self.address = address
+        self.hello: Hello | None = None
+        self._websocket = websocket
+        self._handlers = handlers
+        self._clock = clock
+        self._bucket = TokenBucket(requests_per_second, clock.monotonic())
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._bytes_under_way = 0
+        self._room = asyncio.Event()
+        self._settling = False
+
+    def introduce(self, hello: Hello, requests_per_second: int) -> None:
+        """Take note of the peer's ``ServerHello``; a second one replaces the first."""
+        self.hello = hello
+        self._bucket.change_rate(requests_per_second)
+
+    async def serve(self) -> None:
+        """Work until the connection ends; requests under way are finished, their answers may be lost."""
+        try:
+            while True:
+                frame = await self._websocket.recv()
+                if not isinstance(frame, str):
+                    await self._websocket.close(UNSUPPORTED_DATA, "text frames only")
+                    break
+                if self._settling:
+                    continue  # it was sent before its sender knew; the end of the connection tells it to send again
+                self._start(frame)
+                while self._full:
+                    self._room.clear()
+                    await self._room.wait()
+        except ConnectionClosed:
+            pass  # by either side, in good order or not: there is nothing left to tell it
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def settle(self, seconds: float) -> None:
+        """Take no more requests, and wait at most ``seconds`` until those under way are answered."""
+        self._settling = True
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+
     def give_up(self) -> None:
         """End what is still under way; it is not answered."""
         for task in self._tasks:
