@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from shine_node.delivery.users import Users
-from shine_node.protocol.access import AccessServer, record_payload
+from shine_node.protocol.access import AccessRecord, AccessServer, record_payload
 from shine_node.protocol.encoding import encode_base64
 from shine_node.protocol.errors import LinkError, PeerRefused
 from shine_node.protocol.keys import MessageId, MessageKey
@@ -106,7 +106,7 @@ class Attempts:
             return False
         if copies.revision_ms and answer.get("revisionMs") != copies.revision_ms:
             return False  # an older peer speaks of some revision, not of this one
-        return answer.get("known") is True and answer.get("delivered") is True
+        return answer.get("delivered") is True
 
     async def call_recipient(self, copies: Copies) -> bool:
         """Call the recipient's current servers in parallel and return at the first success or the last failure.
@@ -155,5 +155,21 @@ class Attempts:
         return True
 
     async def _tell_records(self, server: AccessServer, login: str) -> None:
-        for record in self._users.records(login):
+        """Tell a server all records of a user, oldest first; one that it refuses does not keep the others from it.
+
+        A server that has never heard of the user takes the first record only from a server that the record names. Of
+        a user who has moved here the older ones do not, so they get a second chance after the newest.
+        """
+        records = self._users.records(login)
+        refused = [record for record in records if not await self._tell(server, record)]
+        if len(refused) < len(records):
+            for record in refused:
+                await self._tell(server, record)
+
+    async def _tell(self, server: AccessServer, record: AccessRecord) -> bool:
+        try:
             await self._peers.request(server, "SetUserAccess", record_payload(record))
+        except PeerRefused as refused:
+            log.info("a record of %s was not taken: %s", record.login, refused)
+            return False
+        return True

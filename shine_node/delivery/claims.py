@@ -48,15 +48,19 @@ class Claims:
         third = self._lease_ms / 3000
         while True:
             await self._clock.sleep(third)
-            old = [claim for claim, since in self._held.values() if self._clock.monotonic() - since >= third]
-            if not old:
-                continue
-            now_ms = self._clock.now_ms()
-            try:
-                await self._store.write(
-                    lambda txn, claims=old, now=now_ms: renew_claims(  # type: ignore[misc]
-                        txn, claims, now_ms=now, lease_ms=self._lease_ms
-                    )
-                )
-            except Refusal as refusal:
-                log.warning("leases were not renewed, some attempts may be made twice: %s", refusal)
+            await self._renew(
+                [claim for claim, since in self._held.values() if self._clock.monotonic() - since >= third]
+            )
+
+    async def renew_now(self) -> None:
+        """Renew all claims that are held; for when the wall clock went forward and their leases are over too early."""
+        await self._renew([claim for claim, _ in self._held.values()])
+
+    async def _renew(self, claims: list[Claim]) -> None:
+        if not claims:
+            return
+        now_ms = self._clock.now_ms()
+        try:
+            await self._store.write(lambda txn: renew_claims(txn, claims, now_ms=now_ms, lease_ms=self._lease_ms))
+        except Refusal as refusal:
+            log.warning("leases were not renewed, some attempts may be made twice: %s", refusal)

@@ -94,6 +94,10 @@ class Deliverer:
             copies = Copies(claim.key.message, claim.key.kind, row.revision_ms, *blobs)
             delivered = claim.decision.ask_first and await self._attempts.ask_other_server(copies)
             return await self._settle(claim, delivered or await self._reach_recipient(copies))
+        except Refusal as refusal:
+            # Of this server's own store: the attempt came to no result, so the row is due again after its lease.
+            log.warning("an attempt could not be brought to its end, it will be made again: %s", refusal)
+            return None
         finally:
             self.claims.release(claim)
 
@@ -105,13 +109,13 @@ class Deliverer:
         pair, stored = accepted
         copies = _copies(pair)
         key = ItemKey.of(pair.outgoing)
+        if len(self._background) >= MAX_BACKGROUND:
+            return None  # an open row is due when its lease ends; the other servers catch up from the outbox
         if stored.state is not DeliveryState.ACCEPTED:
             # Stored here for the recipient already. The recipient's other server is called once all the same.
             if stored.remote:
                 self._background.spawn(self._afterwards(copies, key, hand_over=hand_over))
             return None
-        if len(self._background) > MAX_BACKGROUND:
-            return None  # the row is due when its lease ends
         return self._background.spawn(self._first(self._first_claim(key, stored.row), copies, hand_over=hand_over))
 
     def _first_claim(self, key: ItemKey, row: Row) -> Claim:
@@ -130,7 +134,7 @@ class Deliverer:
             self.claims.release(claim)
         if hand_over:
             self._background.spawn(self._hand_over(copies, claim.key))
-        return state if state is not None else DeliveryState.ACCEPTED
+        return state if state is not None else self._state_of(claim.key)
 
     async def _afterwards(self, copies: Copies, key: ItemKey, *, hand_over: bool) -> None:
         await self._attempts.call_recipient(copies)
@@ -139,9 +143,13 @@ class Deliverer:
 
     async def _hand_over(self, copies: Copies, key: ItemKey) -> None:
         other = self._users.other_server(key.owner)
-        if other is not None and await self._attempts.hand_over(other, copies):
-            signature = copies.incoming[-SIGNATURE_BYTES:]
+        if other is None or not await self._attempts.hand_over(other, copies):
+            return
+        signature = copies.incoming[-SIGNATURE_BYTES:]
+        try:
             await self._store.write(lambda txn: acknowledge(txn, other.server_login, key, signature))
+        except Refusal as refusal:
+            log.warning("it was not noted that %s has a pair, it will get it again: %s", other.server_login, refusal)
 
     async def _reach_recipient(self, copies: Copies) -> bool:
         """Call the recipient's servers; where this one has become one of them, storing it here is success enough."""
@@ -163,6 +171,14 @@ class Deliverer:
             log.warning("a result was not written, the attempt will be made again: %s", refusal)
             return None
         return row.state if row is not None else None
+
+    def _state_of(self, key: ItemKey) -> DeliveryState:
+        """Return the state as it stands: whoever took the claim, an edit or a tombstone, has written it."""
+        with self._store.read() as txn:
+            row = get_row(txn, key)
+        if row is None:
+            raise AssertionError("a row that was stored stays")
+        return row.state
 
 
 def _copies(pair: Pair) -> Copies:

@@ -112,6 +112,7 @@ class Users:
             if must_be_new:
                 raise UserAlreadyExists("this login is taken")
             check_standing(record, known=known.record, now_ms=self._clock.now_ms())
-            if len(get_records(txn, record.key)) >= MAX_RECORDS_A_USER:
+            records = get_records(txn, record.key)
+            if len(records) >= MAX_RECORDS_A_USER and record not in records:
                 raise RateLimited("this user has too many access records", {"retryAfterMs": 86_400_000})
         return add_record(txn, record, local=local, bch_limit=bch_limit)

@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 
 STRETCH = 500
 """Open rows that one transaction puts at their times."""
-JUMP_BACK_MS = 1000
-"""A wall clock that is behind the monotonic one by more than this has gone back."""
+JUMP_MS = 1000
+"""A wall clock that has gone this much further than the monotonic one, or less far, has jumped."""
 
 
 class Worker:
@@ -55,7 +55,7 @@ class Worker:
 
     async def run(self) -> None:
         """Work until cancelled. The first look, with all claims of an earlier process void, is made at once."""
-        await self._put_in_time()
+        in_time = await self._put_in_time()
         reference = self._clock.now_ms(), self._clock.monotonic()
         while True:
             try:
@@ -64,10 +64,16 @@ class Worker:
                 log.warning("due deliveries were not taken, the next look will be in time: %s", refusal)
             await self._pause()
             now = self._clock.now_ms(), self._clock.monotonic()
-            if now[0] < reference[0] + (now[1] - reference[1]) * 1000 - JUMP_BACK_MS:
-                log.warning("the clock went back: open deliveries are put at their new times")
-                await self._put_in_time()
+            jump_ms = (now[0] - reference[0]) - (now[1] - reference[1]) * 1000
             reference = now
+            if jump_ms > JUMP_MS:
+                log.warning("the clock went forward: the leases of the attempts under way are renewed")
+                await self._deliverer.claims.renew_now()
+            elif jump_ms < -JUMP_MS:
+                log.warning("the clock went back: open deliveries are put at their new times")
+                in_time = False
+            if not in_time:
+                in_time = await self._put_in_time()
 
     async def look(self) -> None:
         """Take due rows as far as attempts are free, and start an attempt for each."""
@@ -114,7 +120,8 @@ class Worker:
     async def _freed(self) -> None:
         await self._free.wait()
 
-    async def _put_in_time(self) -> None:
+    async def _put_in_time(self) -> bool:
+        """Put every open row at its right time; ``False`` where the store refuses it now."""
         after: bytes | None = b""
         while after is not None:
             start, now_ms = after, self._clock.now_ms()
@@ -126,5 +133,6 @@ class Worker:
                     )
                 )
             except Refusal as refusal:
-                log.warning("open deliveries were not put in time: %s", refusal)
-                return
+                log.warning("open deliveries were not put in time, the next look tries again: %s", refusal)
+                return False
+        return True
