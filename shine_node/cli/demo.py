@@ -8,12 +8,12 @@ import contextlib
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from shine_node.cli.demo_servers import DemoServer
 from shine_node.cli.demo_story import Story
+from shine_node.clock import SystemClock
 from shine_node.protocol.errors import ShineError
 
 __all__ = ["LIMIT_SECONDS", "SCHEDULE", "play", "run"]
@@ -32,7 +32,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def play(schedule: Sequence[int], limit_seconds: float) -> int:
     """Play the story with a schedule and a bound, and return the exit status. ``SIGTERM`` ends it, cleanly."""
-    begin = time.monotonic()
+    clock = SystemClock()
+    begin = clock.monotonic()
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     if task is None:
         raise AssertionError("a coroutine runs in a task")
@@ -47,7 +48,7 @@ async def play(schedule: Sequence[int], limit_seconds: float) -> int:
     except (ShineError, OSError) as error:
         problem = str(error)
     else:
-        took = time.monotonic() - begin
+        took = clock.monotonic() - begin
         print(f"\nAll of this was checked while it was shown. It took {took:.0f} s and leaves nothing behind.")
         return 0
     finally:

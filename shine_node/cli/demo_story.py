@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -27,6 +26,7 @@ TICKS = {
     "failed": "a red mark       !   not delivered, and never tried again",
 }
 
+_CLOCK = SystemClock()
 _POLL_SECONDS = 0.05
 _TEXT_WIDTH, _CELL_WIDTH = 38, 13
 
@@ -55,7 +55,6 @@ class Story:
         self._homes_of_alice, self._homes_of_bob = servers[:2], servers[2:]
         self._schedule = schedule
         self._alice, self._bob = Identity.generate("alice"), Identity.generate("bob")
-        self._clock = SystemClock()
 
     async def play(self) -> None:
         """Tell it from beginning to end.
@@ -86,7 +85,7 @@ class Story:
             "",
         )
         await _start(self._servers)
-        now_ms = self._clock.now_ms()
+        now_ms = _CLOCK.now_ms()
         for server in self._servers:
             await server.add_user(self._alice, self._homes_of_alice, time_ms=now_ms)
             await server.add_user(self._bob, self._homes_of_bob, time_ms=now_ms)
@@ -98,7 +97,7 @@ class Story:
         for home in self._homes_of_bob:
             await _becomes_true(home.has_copy, sent.pair, f"{home.login} has stored bob's copy")
         await self._show_disks(sent)
-        receipt = make_receipt(self._bob, sent.pair.message, time_ms=self._clock.now_ms())
+        receipt = make_receipt(self._bob, sent.pair.message, time_ms=_CLOCK.now_ms())
         state = await self._homes_of_bob[0].send(receipt)
         _check(state in ("accepted", "delivered"), f"bob's server takes his read receipt, and does not say {state}")
         for home in self._homes_of_alice:
@@ -144,11 +143,11 @@ class Story:
     async def _alice_writes(self, text: str, expected: str) -> Sent:
         """Send a message to bob by alice's first server; it must come to the expected state and to her other server."""
         home, second = self._homes_of_alice
-        sent = Sent(text, make_message(self._alice, self._bob.login, text, time_ms=self._clock.now_ms()))
+        sent = Sent(text, make_message(self._alice, self._bob.login, text, time_ms=_CLOCK.now_ms()))
         _say(f'  alice writes "{text}"')
-        begin = time.monotonic()
+        begin = _CLOCK.monotonic()
         state = await home.send(sent.pair)
-        took_ms = (time.monotonic() - begin) * 1000
+        took_ms = (_CLOCK.monotonic() - begin) * 1000
         _check(home.has_pair(sent.pair), f"{home.login} had the message on its disk when it answered")
         _check(state in (expected, "accepted"), f"the message is {expected}, and not {state}")
         self._show_tick(f"{took_ms:4.0f} ms later:", sent, state)
@@ -158,14 +157,14 @@ class Story:
         return sent
 
     async def _tick_becomes(self, sent: Sent, expected: str) -> None:
-        begin = time.monotonic()
+        begin = _CLOCK.monotonic()
         while (state := await self._state(sent)) != expected:
             _check(state == "accepted", f"the message becomes {expected}, and not {state}")
             _check(
-                time.monotonic() - begin < STEP_SECONDS, f"the message becomes {expected}, and does not stay {state}"
+                _CLOCK.monotonic() - begin < STEP_SECONDS, f"the message becomes {expected}, and does not stay {state}"
             )
             await asyncio.sleep(_POLL_SECONDS)
-        self._show_tick(f"{time.monotonic() - begin:4.1f} s later:", sent, expected)
+        self._show_tick(f"{_CLOCK.monotonic() - begin:4.1f} s later:", sent, expected)
 
     def _show_tick(self, when: str, sent: Sent, state: str) -> None:
         stored = any(home.has_copy(sent.pair) for home in self._homes_of_bob)
@@ -200,9 +199,9 @@ async def _all(works: Iterable[Coroutine[object, object, None]]) -> None:
 
 
 async def _becomes_true(check: Callable[[T], bool], subject: T, claim: str) -> None:
-    deadline = time.monotonic() + STEP_SECONDS
+    begin = _CLOCK.monotonic()
     while not check(subject):
-        _check(time.monotonic() < deadline, claim)
+        _check(_CLOCK.monotonic() - begin < STEP_SECONDS, claim)
         await asyncio.sleep(_POLL_SECONDS)
 
 
