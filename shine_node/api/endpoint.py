@@ -20,7 +20,7 @@ from shine_node.api.limits import AddressCount
 from shine_node.clock import Clock
 from shine_node.config import LimitsConfig, ListenAddress
 
-__all__ = ["PATH", "Endpoint"]
+__all__ = ["PATH", "Endpoint", "client_address"]
 
 log = logging.getLogger(__name__)
 
@@ -139,21 +139,35 @@ class Endpoint:
             raise AssertionError("a connection that is open had a request")
         address = _address(websocket, request)
         self._count.add(address)
-        connection = Connection(
-            websocket,
-            handlers=self._handlers,
-            clock=self._clock,
-            requests_per_second=self._limits.requests_per_second,
-            address=address,
-        )
-        self._connections.add(connection)
         try:
-            await connection.serve()
+            connection = Connection(
+                websocket,
+                handlers=self._handlers,
+                clock=self._clock,
+                requests_per_second=self._limits.requests_per_second,
+                address=address,
+            )
+            self._connections.add(connection)
+            try:
+                await connection.serve()
+            finally:
+                self._connections.discard(connection)
         except Exception:  # else only the library would know, whose log is off
             log.exception("a defect in the connection of %s", address)
         finally:
-            self._connections.discard(connection)
             self._count.remove(address)
+
+
+def client_address(remote: str, forwarded: Sequence[str]) -> str:
+    """Return the address that counts: the socket's, or what a proxy on this machine says of its client.
+
+    Args:
+        remote: the other side of the socket.
+        forwarded: the values of ``X-Forwarded-For``; the last entry is the one that the proxy itself has seen.
+    """
+    if not forwarded or not _is_loopback(remote):
+        return remote
+    return forwarded[-1].rpartition(",")[2].strip()[:64] or remote
 
 
 async def _end(websocket: ServerConnection) -> None:
@@ -165,16 +179,8 @@ async def _end(websocket: ServerConnection) -> None:
 
 
 def _address(websocket: ServerConnection, request: Request) -> str:
-    """Return the address that counts: the socket's, or what a proxy on this machine says of its client.
-
-    The last entry of ``X-Forwarded-For`` is the one that the proxy itself has seen.
-    """
     remote = websocket.remote_address
-    host = str(remote[0]) if remote else "unknown"
-    forwarded = request.headers.get_all("X-Forwarded-For")
-    if forwarded and _is_loopback(host):
-        return forwarded[-1].rpartition(",")[2].strip()[:64]
-    return host
+    return client_address(str(remote[0]) if remote else "unknown", request.headers.get_all("X-Forwarded-For"))
 
 
 def _is_loopback(host: str) -> bool:
