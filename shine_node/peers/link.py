@@ -251,7 +251,7 @@ class Link:
         connection = self._connection
         assert connection is not None  # noqa: S101
         if connection.state is not State.OPEN:
-            self._break("the peer is closing the connection")
+            self._break(connection, "the peer is closing the connection")
             return
         self._active_at = self._clock.monotonic()
         broadcast((connection,), frame)
@@ -279,11 +279,10 @@ class Link:
             await self._connection.close(code)
             self._connection = None  # not before: a close that is cancelled is begun anew by the end of the task
 
-    def _break(self, reason: str) -> None:
+    def _break(self, connection: ClientConnection, reason: str) -> None:
         """Cut a connection that is of no use; its reader sees the end."""
-        if self._connection is not None:
-            self._loss = self._loss or reason
-            self._connection.transport.abort()
+        self._loss = self._loss or reason
+        connection.transport.abort()
 
     # --- time ---
 
@@ -344,10 +343,9 @@ class Link:
             await within(self._clock, self._settings.pong_timeout_seconds, _ping(connection))
             self._ponged_at = self._clock.monotonic()
         except TimeoutError:
-            if connection is self._connection:
-                self._break(f"{loss} within {self._settings.pong_timeout_seconds:g} s")
+            self._break(connection, f"{loss} within {self._settings.pong_timeout_seconds:g} s")
         except ConnectionClosed:
-            pass
+            pass  # the reader has seen it too
         finally:
             self._ping = None
             self._alarm.set()

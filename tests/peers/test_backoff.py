@@ -7,7 +7,7 @@ from shine_node.peers.backoff import pause_seconds
 STEPS = [1, 2, 5, 10, 20, 40, 60, 60, 60]
 
 
-@pytest.mark.parametrize(("failures", "step"), list(enumerate(STEPS)) + [(10_000, 60)])
+@pytest.mark.parametrize(("failures", "step"), [*enumerate(STEPS), (10_000, 60)])
 def test_each_step_has_jitter_in_its_upper_half(failures: int, step: float) -> None:
     assert pause_seconds(failures, lambda: 0.0) == step / 2
     assert pause_seconds(failures, lambda: 0.5) == step * 0.75

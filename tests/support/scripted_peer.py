@@ -11,9 +11,14 @@ from typing import Any
 import orjson
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
+from websockets.frames import Frame, Opcode
+from websockets.protocol import Event
 
 PATIENCE = 20.0
 """Seconds that a test waits for what must happen; only a failing test waits so long."""
+
+CLOSE_SECONDS = 10.0
+"""How long the peer waits for the end of a connection that it closes."""
 
 Behaviour = Callable[["PeerConnection", dict[str, Any]], Awaitable[None]]
 
@@ -38,6 +43,17 @@ def refusal(request: dict[str, Any], status: int, error: str, message: str = "")
             "payload": {},
         }
     ).decode()
+
+
+class WatchedConnection(ServerConnection):
+    """A connection that counts the pings that it gets; the library answers them with pongs."""
+
+    pings = 0
+
+    def process_event(self, event: Event) -> None:
+        if isinstance(event, Frame) and event.opcode is Opcode.PING:
+            self.pings += 1
+        super().process_event(event)
 
 
 class PeerConnection:
@@ -70,6 +86,17 @@ class PeerConnection:
         self.socket.transport.abort()
 
     @property
+    def pings(self) -> int:
+        """How many pings came."""
+        assert isinstance(self.socket, WatchedConnection)
+        return self.socket.pings
+
+    @property
+    def closed_with(self) -> int | None:
+        """The code with which it was closed; 1006 for one that was cut, ``None`` while it is open."""
+        return self.socket.close_code
+
+    @property
     def ops(self) -> list[str]:
         """The operations that came, in order."""
         return [request["op"] for request in self.requests]
@@ -95,7 +122,6 @@ class ScriptedPeer:
         self.script: dict[str, Behaviour] = script or {}
         self.capabilities = capabilities
         self.connections: list[PeerConnection] = []
-        self.pings = 0
         self.port = port
         self._tls = tls
         self._server: Server | None = None
@@ -116,7 +142,14 @@ class ScriptedPeer:
     async def listen(self) -> None:
         """Listen, on the port of before if it has listened already."""
         self._server = await serve(
-            self._serve, "127.0.0.1", self.port, ssl=self._tls, ping_interval=None, close_timeout=0.5, max_size=2**24
+            self._serve,
+            "127.0.0.1",
+            self.port,
+            ssl=self._tls,
+            ping_interval=None,
+            close_timeout=CLOSE_SECONDS,
+            max_size=2**24,
+            create_connection=WatchedConnection,
         )
         self.port = self._server.sockets[0].getsockname()[1]
 
@@ -132,7 +165,7 @@ class ScriptedPeer:
     @property
     def live(self) -> list[PeerConnection]:
         """The connections that are open, oldest first."""
-        return [connection for connection in self.connections if connection.socket.close_code is None]
+        return [connection for connection in self.connections if connection.closed_with is None]
 
     @property
     def requests(self) -> list[dict[str, Any]]:
@@ -150,6 +183,16 @@ class ScriptedPeer:
 
         async with asyncio.timeout(PATIENCE):
             await wait()
+
+    async def until_connected(self, count: int = 1) -> PeerConnection:
+        """Wait until so many connections have come and said hello; return the last of them."""
+        await self.until(lambda: len([c for c in self.connections if c.requests]) >= count)
+        return self.connections[-1]
+
+    async def until_asked(self, count: int) -> list[dict[str, Any]]:
+        """Wait until so many requests have come in all, hellos not counted, and return them."""
+        await self.until(lambda: len(self.requests) >= count)
+        return self.requests
 
     async def _serve(self, socket: ServerConnection) -> None:
         connection = PeerConnection(socket, self)
@@ -191,3 +234,19 @@ async def _answer(connection: PeerConnection, request: dict[str, Any]) -> None:
 
 async def never(connection: PeerConnection, request: dict[str, Any]) -> None:
     """Do not answer."""
+
+
+class Holder:
+    """A behaviour that keeps requests until the test lets them be answered."""
+
+    def __init__(self) -> None:
+        self.held: list[tuple[PeerConnection, dict[str, Any]]] = []
+
+    async def __call__(self, connection: PeerConnection, request: dict[str, Any]) -> None:
+        self.held.append((connection, request))
+
+    async def answer(self, payload: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Answer the oldest, and return it."""
+        connection, request = self.held.pop(0)
+        await connection.answer(request, payload)
+        return request
