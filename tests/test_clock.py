@@ -1,4 +1,4 @@
-"""The clocks of the machine: their units, and that they agree with what the standard library says."""
+"""The clocks of the machine."""
 
 from __future__ import annotations
 
@@ -8,34 +8,36 @@ import time
 from shine_node.clock import Clock, SystemClock
 
 
-def test_the_wall_clock_counts_unix_milliseconds() -> None:
-    clock: Clock = SystemClock()
-    before = time.time_ns() // 1_000_000
-    now_ms = clock.now_ms()
-    assert type(now_ms) is int
-    assert before <= now_ms <= time.time_ns() // 1_000_000
+def test_the_wall_clock_is_that_of_the_machine_in_milliseconds() -> None:
+    before = time.time()
+    now_ms = SystemClock().now_ms()
+    after = time.time()
+    assert isinstance(now_ms, int)
+    assert int(before * 1000) - 1 <= now_ms <= int(after * 1000) + 1
 
 
-def test_the_monotonic_clock_counts_seconds() -> None:
-    before = time.monotonic()
-    assert before <= SystemClock().monotonic() <= time.monotonic()
+def test_the_monotonic_clock_counts_seconds_and_never_goes_back() -> None:
+    clock = SystemClock()
+    readings = [clock.monotonic() for _ in range(1000)]
+    assert readings == sorted(readings)
+    assert abs(clock.monotonic() - time.monotonic()) < 5
 
 
-def test_sleeping_takes_its_time_and_lets_others_run() -> None:
-    async def story() -> list[str]:
-        clock = SystemClock()
-        told: list[str] = []
+def test_sleeping_takes_at_least_its_time_and_leaves_the_loop_to_others() -> None:
+    async def story() -> None:
+        clock: Clock = SystemClock()
+        before, others = clock.monotonic(), 0
 
-        async def sleeper() -> None:
-            begin = clock.monotonic()
-            await clock.sleep(0.05)
-            told.append("woke")
-            assert clock.monotonic() - begin >= 0.04  # the loop's clock may be coarser than this one
+        async def other() -> None:
+            nonlocal others
+            while True:
+                await asyncio.sleep(0)
+                others += 1
 
-        async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
-            tasks.create_task(sleeper())
-            await asyncio.sleep(0)
-            told.append("went on")
-        return told
+        task = asyncio.create_task(other())
+        await clock.sleep(0.05)
+        assert clock.monotonic() - before >= 0.049
+        assert others > 0
+        task.cancel()
 
-    assert asyncio.run(story()) == ["went on", "woke"]
+    asyncio.run(story())
