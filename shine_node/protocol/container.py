@@ -116,7 +116,6 @@ def parse_container(blob: bytes, *, max_body_bytes: int) -> Container:
     to_login, offset = _login(blob, 9, "toLogin")
     from_login, offset = _login(blob, offset, "fromLogin")
     time_ms, nonce, message_type, revision_ms, body_format, body_len = _middle(blob, offset)
-    _check_middle(time_ms, message_type, revision_ms, body_format)
     if body_len > max_body_bytes:
         raise TooLarge(f"the body is over {max_body_bytes} bytes")
 
@@ -213,43 +212,48 @@ def _login(blob: bytes, offset: int, field: str) -> tuple[str, int]:
 
 def _middle(blob: bytes, offset: int) -> tuple[int, int, int, int, int, int]:
     if len(blob) >= offset + _MIDDLE.size:
-        return _MIDDLE.unpack_from(blob, offset)
+        middle: tuple[int, int, int, int, int, int] = _MIDDLE.unpack_from(blob, offset)
+        time_ms, _, message_type, revision_ms, body_format, _ = middle
+        _check_type(message_type)
+        _check_revision(message_type, time_ms, revision_ms)
+        _check_format(message_type, body_format)
+        return middle
     # Bytes are missing: a field that is there and wrong still decides before the first one that is not.
-    values: list[int] = []
-    for field, layout in (
-        ("timeMs", _U64),
-        ("nonce", _U32),
-        ("messageType", _U16),
-        ("revisionMs", _U64),
-        ("bodyFormat", struct.Struct(">B")),
-    ):
-        if len(blob) < offset + layout.size:
-            raise BadContainer(f"missing bytes: {field}")
-        values.append(layout.unpack_from(blob, offset)[0])
-        offset += layout.size
-        if field == "messageType":
-            _check_middle(values[0], values[2], 0, None)
-        elif field == "revisionMs":
-            _check_middle(values[0], values[2], values[3], None)
-        elif field == "bodyFormat":
-            _check_middle(values[0], values[2], values[3], values[4])
+    time_ms, offset = _number(blob, offset, _U64, "timeMs")
+    _, offset = _number(blob, offset, _U32, "nonce")
+    message_type, offset = _number(blob, offset, _U16, "messageType")
+    _check_type(message_type)
+    revision_ms, offset = _number(blob, offset, _U64, "revisionMs")
+    _check_revision(message_type, time_ms, revision_ms)
+    _check_format(message_type, _byte(blob, offset, "bodyFormat"))
     raise BadContainer("missing bytes: bodyLen")
 
 
-def _check_middle(time_ms: int, message_type: int, revision_ms: int, body_format: int | None) -> None:
+def _number(blob: bytes, offset: int, layout: struct.Struct, field: str) -> tuple[int, int]:
+    if len(blob) < offset + layout.size:
+        raise BadContainer(f"missing bytes: {field}")
+    value: int = layout.unpack_from(blob, offset)[0]
+    return value, offset + layout.size
+
+
+def _check_type(message_type: int) -> None:
     if not MESSAGE_IN <= message_type <= TOMBSTONE_OUT:
         raise BadContainer("unknown messageType")
-    if revision_ms:
-        if message_type > MESSAGE_OUT:
-            raise BadContainer("a receipt or tombstone cannot be edited")
-        if revision_ms <= time_ms:
-            raise BadContainer("revisionMs is not after timeMs")
-    if body_format is None:
+
+
+def _check_revision(message_type: int, time_ms: int, revision_ms: int) -> None:
+    if not revision_ms:
         return
+    if message_type > MESSAGE_OUT:
+        raise BadContainer("a receipt or tombstone cannot be edited")
+    if revision_ms <= time_ms:
+        raise BadContainer("revisionMs is not after timeMs")
+
+
+def _check_format(message_type: int, body_format: int) -> None:
     if body_format > FORMAT_REFERENCE:
         raise BadContainer("unknown bodyFormat")
-    allowed = _MESSAGE_FORMATS if message_type <= MESSAGE_OUT else _REFERENCE_FORMATS
-    if body_format not in allowed:
+    if body_format not in (_MESSAGE_FORMATS if message_type <= MESSAGE_OUT else _REFERENCE_FORMATS):
         raise BadContainer("this bodyFormat is not allowed for this messageType")
 
 

@@ -402,7 +402,7 @@ def test_the_numbers_are_judged_in_the_order_of_the_table_also_where_they_are_cu
     numbers: tuple[int, int, int, int, int], cut: int
 ) -> None:
     time_ms, message_type, revision_ms, body_format, body_len = numbers
-    middle = struct.pack(">QIHQBI", time_ms, 0, message_type, revision_ms, body_format, body_len)
+    middle = struct.pack(">QIHQBI", time_ms, 2**31, message_type, revision_ms, body_format, body_len)
     check_against_the_slow_reading(b"SHiNE_DM\x01\x03bob\x01a" + middle[:cut], 10)
 
 

@@ -248,7 +248,9 @@ def test_an_event_is_no_answer() -> None:
     assert decode_answer(frame) is None
 
 
-@pytest.mark.parametrize(("status", "ok"), [(199, False), (200, True), (299, True), (300, False), (426, False)])
+@pytest.mark.parametrize(
+    ("status", "ok"), [(100, False), (199, False), (200, True), (299, True), (300, False), (426, False), (599, False)]
+)
 def test_status_decides(status: int, ok: bool) -> None:
     answer = decode_answer(json.dumps({"requestId": "r", "status": status, "ok": not ok}))
     assert answer is not None
