@@ -19,6 +19,7 @@ __all__ = ["StoreError", "is_disk_full", "open_environment", "take_lock"]
 MAX_READERS: Final = 64
 READERS_BYTES: Final = 8192
 """The size of LMDB's file of readers for ``MAX_READERS``, in whole blocks of a disk."""
+META_PAGES: Final = 2
 ROOM_BYTES: Final = 64 * 2**20
 """More than the greatest transaction writes: a pair of the greatest bodies, stored for its recipient too."""
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -58,7 +59,7 @@ def open_environment(path: Path, map_size: int) -> Any:
     """Open the LMDB file, or make it; the caller holds its lock.
 
     Raises:
-        StoreError: no LMDB file, made by a machine of another kind, no room, or not accessible.
+        StoreError: no LMDB file, made by a machine of another kind, cut short, no room, or not accessible.
     """
     with contextlib.ExitStack() as undo:
         try:
@@ -74,7 +75,7 @@ def open_environment(path: Path, map_size: int) -> Any:
             )
             undo.callback(env.close)
             env.reader_check()
-            _cover_last_page(path, env)
+            _check_length(path, env)
         except (lmdb.Error, OSError, OverflowError) as error:
             raise StoreError(f"{path} cannot be opened as a store: {error}") from None
         undo.pop_all()
@@ -111,12 +112,25 @@ def _reserve(path: Path, size: int) -> None:
         os.close(descriptor)
 
 
-def _cover_last_page(path: Path, env: Any) -> None:
-    """Let the file reach to its last page: to read what lies behind its end would kill the process.
+def _check_length(path: Path, env: Any) -> None:
+    """Let the file reach to its last page, and refuse one that lacks pages which are in use.
 
-    A sound file can be shorter, where the last pages are free ones; so is one whose copying was interrupted, and LMDB
-    notices zeros where pages should be.
+    A sound file can end before its last page, where the last ones are free; so does one whose copying was interrupted.
+    To read behind the end of a file would kill the process, and so would some uses of the zeros that stand there then.
     """
-    end = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
-    if path.stat().st_size < end:
-        os.truncate(path, end)
+    page_size, pages = env.stat()["psize"], env.info()["last_pgno"] + 1
+    size = path.stat().st_size
+    missing = pages - size // page_size
+    if missing <= 0:
+        return
+    os.truncate(path, pages * page_size)
+    try:
+        with env.begin() as txn:
+            tables = [None, *txn.cursor().iternext(values=False)]
+            stats = [txn.stat(env.open_db(table, txn=txn, create=False)) for table in tables]
+        used = META_PAGES + sum(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"] for stat in stats)
+        if missing > pages - used:
+            raise StoreError(f"{path} lacks {missing} of its {pages} pages: copy it again, or restore a backup")
+    except BaseException:
+        os.truncate(path, size)
+        raise
