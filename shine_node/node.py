@@ -15,8 +15,10 @@ from pathlib import Path
 import uvloop
 
 from shine_node.api.endpoint import PATH, Endpoint
+from shine_node.api.live import Live
 from shine_node.api.messages import MessageOperations
 from shine_node.api.service import ServiceOperations
+from shine_node.api.sessions import SessionOperations
 from shine_node.api.users import UserOperations
 from shine_node.clock import Clock, SystemClock
 from shine_node.config import Config
@@ -106,11 +108,16 @@ class Node:
         messages = MessageOperations(
             intake=intake, deliverer=self._deliverer, status=DeliveryStatus(self.store), users=self.users
         )
+        self._live = Live()
+        sessions = SessionOperations(
+            store=self.store, users=self.users, clock=self._clock, live=self._live, verify=self._crypto.verify
+        )
         self._endpoint = Endpoint(
             handlers={
                 **service.handlers,
                 **UserOperations(config=config, users=self.users).handlers,
                 **messages.handlers,
+                **sessions.handlers,
             },
             limits=config.limits,
             clock=self._clock,

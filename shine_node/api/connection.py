@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from websockets.exceptions import ConnectionClosed
 
 from shine_node.api.limits import TokenBucket
+from shine_node.api.outbound import Outbound, Writer
 from shine_node.clock import Clock
 from shine_node.protocol.envelope import (
     BadEnvelope,
@@ -18,29 +19,32 @@ from shine_node.protocol.envelope import (
     encode_answer,
     encode_refusal,
 )
-from shine_node.protocol.errors import InternalError, RateLimited, Refusal
+from shine_node.protocol.errors import InternalError, NotAuthenticated, RateLimited, Refusal
 from shine_node.protocol.hello import Hello
+from shine_node.protocol.sessions import AuthChallenge, SessionChallenge
 
-__all__ = ["Connection", "Handler", "WebSocket"]
+__all__ = ["Connection", "Handler", "LiveSession", "WebSocket"]
 
 log = logging.getLogger(__name__)
 
 MAX_REQUESTS_UNDER_WAY = 256
 MAX_BYTES_UNDER_WAY = 4 * 2**20
+MAX_OUTBOUND_BYTES = 4 * 2**20
 UNSUPPORTED_DATA = 1003
 
 
-class WebSocket(Protocol):
+class WebSocket(Writer, Protocol):
     """What a connection needs of a WebSocket."""
 
     async def recv(self) -> str | bytes:
         """Return the next message: a text frame as ``str``, a binary one as ``bytes``."""
 
-    async def send(self, message: str) -> None:
-        """Send a text frame, waiting while the other side does not read."""
 
-    async def close(self, code: int = 1000, reason: str = "") -> None:
-        """Close, waiting a bounded time for the other side."""
+class LiveSession(NamedTuple):
+    """The session that a connection has proven; the login in lower case."""
+
+    login: str
+    session_id: str
 
 
 Handler = Callable[["Connection", dict[str, Any]], Awaitable[Mapping[str, object]]]
@@ -57,6 +61,8 @@ class Connection:
         handlers: operation → handler.
         requests_per_second: ``limits.requestsPerSecond``.
         address: the other side's address, for the log.
+        max_outbound_bytes: ``limits.maxOutboundBytes``.
+        user_agent: what the handshake says of the client.
     """
 
     def __init__(
@@ -67,9 +73,17 @@ class Connection:
         clock: Clock,
         requests_per_second: int,
         address: str,
+        max_outbound_bytes: int = MAX_OUTBOUND_BYTES,
+        user_agent: str = "",
     ) -> None:
         self.address = address
+        self.user_agent = user_agent
         self.hello: Hello | None = None
+        self.auth_challenge: AuthChallenge | None = None
+        self.session_challenge: SessionChallenge | None = None
+        self.session: LiveSession | None = None
+        """Given and taken by ``Live`` alone."""
+        self.outbound = Outbound(websocket, max_bytes=max_outbound_bytes, address=address)
         self._websocket = websocket
         self._handlers = handlers
         self._clock = clock
@@ -78,11 +92,31 @@ class Connection:
         self._bytes_under_way = 0
         self._room = asyncio.Event()
         self._settling = False
+        self._last_words: tuple[int, str] | None = None
+        self._when_ended: list[Callable[[Connection], None]] = []
 
     def introduce(self, hello: Hello, requests_per_second: int) -> None:
         """Take note of the peer's ``ServerHello``; a second one replaces the first."""
         self.hello = hello
         self._bucket.change_rate(requests_per_second)
+
+    def need_session(self) -> LiveSession:
+        """Return the session of this connection.
+
+        Raises:
+            NotAuthenticated: there is none.
+        """
+        if self.session is None:
+            raise NotAuthenticated("this needs a session: CreateAuthSession or SessionLogin first")
+        return self.session
+
+    def end_after_answer(self, code: int, reason: str) -> None:
+        """Close the connection once the request that is being worked on has been answered."""
+        self._last_words = code, reason
+
+    def call_when_ended(self, call: Callable[[Connection], None]) -> None:
+        """Have something called once the connection has ended and no request of it is worked on any more."""
+        self._when_ended.append(call)
 
     async def serve(self) -> None:
         """Work until the connection ends; requests under way are finished, their answers may be lost."""
@@ -92,7 +126,7 @@ class Connection:
                 if not isinstance(frame, str):
                     await self._websocket.close(UNSUPPORTED_DATA, "text frames only")
                     break
-                if self._settling:
+                if self._settling or self.outbound.ended:
                     continue  # it was sent before its sender knew; the end of the connection tells it to send again
                 self._start(frame)
                 while self._full:
@@ -100,8 +134,12 @@ class Connection:
                     await self._room.wait()
         except ConnectionClosed:
             pass  # by either side, in good order or not: there is nothing left to tell it
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        finally:
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+            for call in self._when_ended:
+                call(self)
+            await self.outbound.finish()
 
     async def settle(self, seconds: float) -> None:
         """Take no more requests, and wait at most ``seconds`` until those under way are answered."""
@@ -132,11 +170,9 @@ class Connection:
         task.add_done_callback(done)
 
     async def _answer(self, frame: str) -> None:
-        text = await self._work(frame)
-        try:
-            await self._websocket.send(text)
-        except ConnectionClosed:
-            log.debug("%s left before its answer", self.address)
+        await self.outbound.send(await self._work(frame))
+        if self._last_words is not None:
+            self.outbound.end(*self._last_words)
 
     async def _work(self, frame: str) -> str:
         too_many = self._over_rate()

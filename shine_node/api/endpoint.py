@@ -31,6 +31,7 @@ HANDSHAKE_SECONDS = 10
 PING_SECONDS = 30
 """A connection that says nothing is pinged this often, and ended if it is silent for as long again."""
 WRITE_BUFFER_BYTES = 65536
+MAX_USER_AGENT_CHARACTERS = 256
 
 
 class Endpoint:
@@ -146,6 +147,8 @@ class Endpoint:
                 clock=self._clock,
                 requests_per_second=self._limits.requests_per_second,
                 address=address,
+                max_outbound_bytes=self._limits.max_outbound_bytes,
+                user_agent=user_agent(request.headers.get_all("User-Agent")),
             )
             self._connections.add(connection)
             try:
@@ -181,6 +184,11 @@ async def _end(websocket: ServerConnection) -> None:
 def _address(websocket: ServerConnection, request: Request) -> str:
     remote = websocket.remote_address
     return client_address(str(remote[0]) if remote else "unknown", request.headers.get_all("X-Forwarded-For"))
+
+
+def user_agent(headers: Sequence[str]) -> str:
+    """Return what the handshake says of the client, in one short line; nothing without a ``User-Agent``."""
+    return "".join(filter(str.isprintable, " ".join(headers)))[:MAX_USER_AGENT_CHARACTERS]
 
 
 def _is_loopback(host: str) -> bool:

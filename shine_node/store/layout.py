@@ -13,6 +13,8 @@ sub-database              key                                                   
 ``due_attempts``          time of the next look, seq                                  key in ``history``
 ``outbox_unsynced``       other server 0 changedAtMs seq                              key in ``history``
 ``read_marks``            owner 0 peer 0 direction                                    timeMs up to which it is read
+``sessions``              sessionId                                                   session, as JSON
+``sessions_of_user``      login 0 sessionId                                           empty
 ========================  ==========================================================  ==============================
 
 An *item* is one owner's entry: a pair (the sender's, both copies) or one incoming copy (the recipient's). Its key sorts
@@ -67,6 +69,8 @@ class Table(enum.Enum):
     DUE_ATTEMPTS = b"due_attempts"
     OUTBOX_UNSYNCED = b"outbox_unsynced"
     READ_MARKS = b"read_marks"
+    SESSIONS = b"sessions"
+    SESSIONS_OF_USER = b"sessions_of_user"
 
 
 class Kind(enum.IntEnum):

@@ -1,0 +1,93 @@
+"""Sessions of clients, and which of them a user has (PROTOCOL.md §8.1). Each function is called in a transaction."""
+
+from __future__ import annotations
+
+import orjson
+
+from shine_node.protocol.session_errors import SessionOfAnotherUser
+from shine_node.protocol.sessions import Session, session_not_found
+from shine_node.store.environment import Transaction
+from shine_node.store.layout import Table
+
+__all__ = ["SESSION_ID_CHARACTERS", "add_session", "close_session", "get_session", "list_sessions", "renew_session"]
+
+SESSION_ID_CHARACTERS = 43
+"""32 bytes in Base64 without padding."""
+
+
+def get_session(txn: Transaction, session_id: str) -> Session | None:
+    """Return a session; any text may be asked for."""
+    key = session_id.encode()
+    if len(key) != SESSION_ID_CHARACTERS:  # LMDB takes neither an empty key nor a long one
+        return None
+    value = txn.get(Table.SESSIONS, key)
+    return Session(session_id, *orjson.loads(value)) if value is not None else None
+
+
+def list_sessions(txn: Transaction, login: str) -> list[Session]:
+    """Return the sessions of a login in lower case, the one that authenticated last first."""
+    prefix = _owner_prefix(login)
+    ids = [key[len(prefix) :].decode() for key, _ in txn.scan(Table.SESSIONS_OF_USER, prefix=prefix)]
+    sessions = [session for session_id in ids if (session := get_session(txn, session_id)) is not None]
+    return sorted(sessions, key=lambda session: (session.authenticated_ms, session.created_ms), reverse=True)
+
+
+def add_session(txn: Transaction, session: Session, *, greatest: int) -> list[Session]:
+    """Store a new session; a user has at most ``greatest``.
+
+    Returns:
+        The sessions that had to go for it: those that authenticated longest ago.
+    """
+    gone = list_sessions(txn, session.login)[greatest - 1 :]
+    for old in gone:
+        _delete(txn, old)
+    _put(txn, session)
+    txn.put(Table.SESSIONS_OF_USER, _owner_prefix(session.login) + session.session_id.encode(), b"")
+    return gone
+
+
+def renew_session(
+    txn: Transaction, session_id: str, *, client_info: str | None, request_info: str, now_ms: int
+) -> Session:
+    """Take note that a session has authenticated, and from where; ``None`` keeps what the client said of itself.
+
+    Raises:
+        SessionNotFound: it has been closed meanwhile.
+    """
+    session = get_session(txn, session_id)
+    if session is None:
+        raise session_not_found()
+    session = session._replace(
+        client_info=session.client_info if client_info is None else client_info,
+        request_info=request_info,
+        authenticated_ms=now_ms,
+    )
+    _put(txn, session)
+    return session
+
+
+def close_session(txn: Transaction, session_id: str, *, login: str) -> None:
+    """Remove a session of a login in lower case.
+
+    Raises:
+        SessionNotFound, SessionOfAnotherUser: nothing was removed.
+    """
+    session = get_session(txn, session_id)
+    if session is None:
+        raise session_not_found()
+    if session.login != login:
+        raise SessionOfAnotherUser("this session is not yours to close")
+    _delete(txn, session)
+
+
+def _put(txn: Transaction, session: Session) -> None:
+    txn.put(Table.SESSIONS, session.session_id.encode(), orjson.dumps(session[1:]))
+
+
+def _delete(txn: Transaction, session: Session) -> None:
+    txn.delete(Table.SESSIONS, session.session_id.encode())
+    txn.delete(Table.SESSIONS_OF_USER, _owner_prefix(session.login) + session.session_id.encode())
+
+
+def _owner_prefix(login: str) -> bytes:
+    return login.encode() + b"\0"
