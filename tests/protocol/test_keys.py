@@ -65,6 +65,12 @@ def test_a_key_comes_back(message: MessageId, message_type: int) -> None:
     assert parse_message_key(str(key).upper()) == key  # a request may spell the logins as it likes
 
 
+def test_the_greatest_numbers_are_those_of_the_container() -> None:
+    greatest = MessageId("a", "b", 2**64 - 1, 2**32 - 1)
+    assert parse_base_key("a|b|18446744073709551615|4294967295") == greatest
+    assert parse_message_key("a|b|18446744073709551615|4294967295|6") == MessageKey(greatest, 6)
+
+
 @pytest.mark.parametrize("text", NO_BASE_KEYS, ids=ascii)
 def test_no_base_key(text: str) -> None:
     assert parse_base_key(text) is None
