@@ -1,0 +1,402 @@
+"""The endpoint on real sockets: what is admitted, what is counted, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from shine_node.api import endpoint as endpoint_module
+from shine_node.api.connection import Connection
+from shine_node.api.endpoint import Endpoint, client_address
+from shine_node.clock import Clock, SystemClock
+from shine_node.config import LimitsConfig, ListenAddress, config_from_mapping
+from tests.api.talk import Talk, asked
+from tests.peers.certificates import Authority
+from tests.support.clock import settle
+from tests.support.nodes import PATIENCE, eventually, node_settings, run
+
+LOOPBACK = ListenAddress("127.0.0.1", 0)
+
+
+class Gate:
+    """Handlers: one that answers at once, and one that waits until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.waiting = 0
+
+    @property
+    def handlers(self) -> dict[str, Any]:
+        return {"Echo": self.echo, "Wait": self.wait, "Flood": self.flood}
+
+    async def echo(self, connection: Connection, payload: dict[str, Any]) -> Mapping[str, object]:
+        return {"address": connection.address, **payload}
+
+    async def wait(self, connection: Connection, payload: dict[str, Any]) -> Mapping[str, object]:
+        self.waiting += 1
+        await self.open.wait()
+        return payload
+
+    async def flood(self, connection: Connection, payload: dict[str, Any]) -> Mapping[str, object]:
+        self.waiting += 1
+        return {"pad": "x" * 2**18}
+
+    async def until_waiting(self, number: int) -> None:
+        async def so() -> bool:
+            return self.waiting >= number
+
+        await eventually(so)
+
+
+def limits(**changes: Any) -> LimitsConfig:
+    config = config_from_mapping(node_settings("server1", Path("/nowhere")))
+    return replace(config.limits, **changes)
+
+
+@asynccontextmanager
+async def listening(
+    gate: Gate | None = None,
+    *,
+    listen: tuple[ListenAddress, ...] = (LOOPBACK,),
+    clock: Clock | None = None,
+    tls: ssl.SSLContext | None = None,
+    **changes: Any,
+) -> AsyncIterator[tuple[Endpoint, str]]:
+    endpoint = Endpoint(
+        handlers=(gate or Gate()).handlers, limits=limits(**changes), clock=clock or SystemClock(), tls=tls
+    )
+    await endpoint.start(listen)
+    host, port = endpoint.addresses[0]
+    try:
+        yield endpoint, f"{'wss' if tls else 'ws'}://{host}:{port}/ws"
+    finally:
+        await endpoint.close()
+
+
+async def refusal_of(url: str, headers: Mapping[str, str] | None = None) -> tuple[int, str]:
+    """Try to connect; return the HTTP status and the text that come instead of a connection."""
+    with pytest.raises(InvalidStatus) as refused:
+        await Talk.open(url, headers=headers)
+    response = refused.value.response
+    assert "Server" not in response.headers
+    return response.status_code, (response.body or b"").decode()
+
+
+@pytest.mark.parametrize("path", ["/", "/ws/", "/wss", "/other?x=/ws", "/WS", "//ws"])
+def test_another_path_is_not_found_and_the_answer_says_which_is_right(path: str) -> None:
+    async def story() -> None:
+        async with listening() as (endpoint, url):
+            status, text = await refusal_of(url.removesuffix("/ws") + path)
+            assert (status, "/ws" in text) == (404, True)
+            assert endpoint.connections == 0
+
+    run(story())
+
+
+def test_the_path_may_have_a_query() -> None:
+    async def story() -> None:
+        async with listening() as (_, url), await Talk.open(f"{url}?x=1") as talk:
+            assert await talk.succeed("Echo", {"a": 1}) == {"address": "127.0.0.1", "a": 1}
+
+    run(story())
+
+
+def test_what_speaks_no_websocket_gets_a_plain_answer() -> None:
+    async def story() -> None:
+        async with listening() as (endpoint, _):
+            for words, status in (
+                (b"GET /ws HTTP/1.1\r\nHost: x\r\n\r\n", b"426"),
+                (b"GET /other HTTP/1.1\r\nHost: x\r\n\r\n", b"404"),
+            ):
+                reader, writer = await asyncio.open_connection(*endpoint.addresses[0])
+                writer.write(words)
+                line = await asyncio.wait_for(reader.readline(), PATIENCE)
+                assert line.split()[1] == status
+                writer.close()
+            assert endpoint.connections == 0
+
+    run(story())
+
+
+def test_connections_in_all_are_bounded_exactly_also_when_they_come_at_once() -> None:
+    async def story() -> None:
+        async with listening(max_connections=3) as (endpoint, url):
+            tries = await asyncio.gather(*(Talk.open(url) for _ in range(12)), return_exceptions=True)
+            inside = [talk for talk in tries if isinstance(talk, Talk)]
+            assert len(inside) == 3
+            assert endpoint.connections == 3
+            assert all(isinstance(other, InvalidStatus) for other in tries if other not in inside)
+            status, text = await refusal_of(url)
+            assert (status, "too many connections" in text) == (503, True)
+            await inside[0].succeed("Echo")
+            await inside[0].close()
+
+            async def room() -> bool:
+                return endpoint.connections == 2
+
+            await eventually(room)
+            async with await Talk.open(url) as talk:
+                await talk.succeed("Echo")
+            for talk in inside[1:]:
+                await talk.close()
+
+    run(story())
+
+
+def test_connections_of_one_address_are_bounded_and_a_proxy_says_whose_they_are() -> None:
+    async def story() -> None:
+        async with listening(max_connections=100, max_connections_per_address=2) as (endpoint, url):
+            own = [await Talk.open(url) for _ in range(2)]
+            status, text = await refusal_of(url)
+            assert (status, "from this address" in text) == (503, True)
+            through = {"X-Forwarded-For": "203.0.113.9, 198.51.100.7"}
+            others = [await Talk.open(url, headers=through) for _ in range(2)]
+            assert (await others[0].succeed("Echo"))["address"] == "198.51.100.7"
+            assert (await refusal_of(url, through))[0] == 503
+            assert (await refusal_of(url, {"X-Forwarded-For": "198.51.100.7"}))[0] == 503
+            async with await Talk.open(url, headers={"X-Forwarded-For": "203.0.113.9"}) as talk:
+                assert (await talk.succeed("Echo"))["address"] == "203.0.113.9"
+            for talk in own + others:
+                await talk.close()
+
+            async def all_gone() -> bool:
+                return endpoint.connections == 0
+
+            await eventually(all_gone)
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("remote", "forwarded", "counts"),
+    [
+        ("127.0.0.1", [], "127.0.0.1"),
+        ("127.0.0.1", ["198.51.100.7"], "198.51.100.7"),
+        ("127.9.9.9", ["1.1.1.1, 198.51.100.7 "], "198.51.100.7"),
+        ("127.0.0.1", ["1.1.1.1", "198.51.100.7"], "198.51.100.7"),
+        ("::1", ["2001:db8::7"], "2001:db8::7"),
+        ("127.0.0.1", [""], "127.0.0.1"),
+        ("127.0.0.1", ["1.1.1.1, "], "127.0.0.1"),
+        ("127.0.0.1", ["x" * 1000], "x" * 64),
+        ("198.51.100.1", ["203.0.113.9"], "198.51.100.1"),
+        ("192.168.1.5", ["203.0.113.9"], "192.168.1.5"),
+        ("2001:db8::1", ["203.0.113.9"], "2001:db8::1"),
+        ("unknown", ["203.0.113.9"], "unknown"),
+    ],
+)
+def test_only_a_proxy_on_this_machine_is_believed(remote: str, forwarded: list[str], counts: str) -> None:
+    assert client_address(remote, forwarded) == counts
+
+
+def has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as one:
+            one.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+def test_several_addresses_of_both_families() -> None:
+    async def story() -> None:
+        listen = (LOOPBACK, ListenAddress("::1", 0), ListenAddress("localhost", 0))
+        async with listening(listen=listen) as (endpoint, _):
+            hosts = [host for host, _ in endpoint.addresses]
+            assert {"127.0.0.1", "::1"} <= set(hosts)
+            for host, port in endpoint.addresses:
+                at = f"[{host}]" if ":" in host else host
+                async with await Talk.open(f"ws://{at}:{port}/ws") as talk:
+                    assert (await talk.succeed("Echo"))["address"] == host
+        assert endpoint.addresses == []
+
+    run(story())
+
+
+def test_every_address_of_the_machine() -> None:
+    async def story() -> None:
+        async with listening(listen=(ListenAddress("", 0),)) as (endpoint, _):
+            [port] = {port for host, port in endpoint.addresses if host == "0.0.0.0"}
+            async with await Talk.open(f"ws://127.0.0.1:{port}/ws") as talk:
+                await talk.succeed("Echo")
+
+    run(story())
+
+
+def test_an_address_in_use_is_an_error_and_then_none_is_listened_on() -> None:
+    async def story() -> None:
+        with socket.socket() as other, socket.socket() as first:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            first.bind(("127.0.0.1", 0))
+            free = first.getsockname()[1]
+            first.close()
+            endpoint = Endpoint(handlers={}, limits=limits(), clock=SystemClock())
+            listen = [ListenAddress("127.0.0.1", free), ListenAddress("127.0.0.1", other.getsockname()[1])]
+            with pytest.raises(OSError, match="in use"):
+                await endpoint.start(listen)
+            assert endpoint.addresses == []
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_connection("127.0.0.1", free)
+
+    run(story())
+
+
+def test_frames_that_the_endpoint_does_not_take_end_their_connection_with_the_right_code() -> None:
+    async def story() -> None:
+        async with listening(max_frame_bytes=65536) as (_, url):
+            text = asked("Echo", {"pad": "x" * 65536})
+            for frame, as_text, code in ((text, True, 1009), (b"{}", False, 1003), (b'{"op":"\xff"}', True, 1007)):
+                talk = await Talk.open(url)
+                await talk.say(frame, text=as_text)
+                assert await talk.end() == code
+            fits = asked("Echo", {"pad": "ж" * 20_000})
+            largest = fits[:-2] + " " * (65536 - len(fits.encode())) + fits[-2:]
+            async with await Talk.open(url) as talk:
+                await talk.say(largest)
+                assert (await talk.hear())["ok"] is True
+                await talk.say(largest[:-2] + " " + largest[-2:])
+                assert await talk.end() == 1009
+
+    run(story())
+
+
+def test_tls_is_spoken_with_the_certificate_that_is_given(tmp_path: Path) -> None:
+    async def story() -> None:
+        authority = Authority(tmp_path)
+        trust = ssl.create_default_context(cafile=str(authority.ca_file))
+        async with listening(tls=authority.server_context("127.0.0.1")) as (endpoint, url):
+            assert url.startswith("wss://")
+            # One that says nothing does not hold up the end, though its TLS handshake has not begun.
+            _, writer = await asyncio.open_connection(*endpoint.addresses[0])
+            with pytest.raises(ssl.SSLCertVerificationError):
+                await Talk.open(url)
+            async with await Talk.open(url, ssl=trust) as talk:
+                await talk.succeed("Echo")
+                await asyncio.wait_for(endpoint.close(), endpoint_module.HANDSHAKE_SECONDS - 1)
+                assert await talk.end() == 1001
+            writer.close()
+
+    run(story())
+
+
+def test_at_the_end_requests_under_way_are_answered_and_nothing_new_is_taken() -> None:
+    async def story() -> None:
+        gate = Gate()
+        async with listening(gate) as (endpoint, url):
+            talk = await Talk.open(url)
+            await talk.say(asked("Wait", {"n": 1}, "first"))
+            await gate.until_waiting(1)
+            settling = asyncio.ensure_future(endpoint.settle(PATIENCE))
+            await settle()
+            with pytest.raises(ConnectionRefusedError):
+                await Talk.open(url)
+            await talk.say(asked("Echo", {}, "second"))
+            assert not settling.done()
+            gate.open.set()
+            answer = await talk.hear()
+            assert (answer["requestId"], answer["payload"]) == ("first", {"n": 1})
+            await settling
+            await endpoint.close()
+            assert await talk.end() == 1001
+            assert endpoint.connections == 0
+
+    run(story())
+
+
+def test_the_end_waits_a_bounded_time_for_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint_module, "CLOSE_SECONDS", 0.1)
+
+    async def story() -> None:
+        gate = Gate()
+        async with listening(gate) as (endpoint, url):
+            talk = await Talk.open(url)
+            await talk.say(asked("Wait"))
+            await gate.until_waiting(1)
+            await asyncio.wait_for(endpoint.close(), PATIENCE)
+            assert await talk.end() == 1001
+            assert endpoint.connections == 0
+
+    run(story())
+
+
+def test_one_that_does_not_read_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint_module, "CLOSE_SECONDS", 0.2)
+
+    async def story() -> None:
+        gate = Gate()
+        async with listening(gate) as (endpoint, url):
+            talk = await Talk.open(url)
+            talk.stop_reading()
+            for _ in range(64):
+                await talk.say(asked("Flood"))
+            await gate.until_waiting(16)
+            await asyncio.wait_for(endpoint.close(), PATIENCE)
+            assert endpoint.connections == 0
+            talk.leave()
+
+    run(story())
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_one_that_says_nothing_does_not_hold_up_the_end(loop: Any) -> None:
+    async def story() -> None:
+        async with listening() as (endpoint, url):
+            reader, writer = await asyncio.open_connection(*endpoint.addresses[0])
+            async with await Talk.open(url) as talk:  # the silent one came first, and has been accepted
+                await talk.succeed("Echo")
+                await asyncio.wait_for(endpoint.close(), endpoint_module.HANDSHAKE_SECONDS - 1)
+                assert await talk.end() == 1001
+            with suppress(ConnectionError):
+                assert await asyncio.wait_for(reader.read(), PATIENCE) == b""
+            writer.close()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(asyncio.wait_for(story(), 4 * PATIENCE))
+
+
+def test_to_close_twice_does_nothing_and_one_that_never_began_can_be_closed() -> None:
+    async def story() -> None:
+        async with listening() as (endpoint, _):
+            await endpoint.close()
+            await endpoint.close()
+        await Endpoint(handlers={}, limits=limits(), clock=SystemClock()).close()
+
+    run(story())
+
+
+class BrokenClock(SystemClock):
+    """A clock that stands for any defect: it cannot be read."""
+
+    def monotonic(self) -> float:
+        """Fail."""
+        raise RuntimeError("the cause")
+
+
+def test_a_defect_of_a_connection_is_logged_ends_it_and_is_counted_out(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async with listening(clock=BrokenClock()) as (endpoint, url):
+            with suppress(ConnectionClosed):
+                await (await Talk.open(url)).end()
+
+            async def counted_out() -> bool:
+                return endpoint.connections == 0
+
+            await eventually(counted_out)
+
+    with caplog.at_level(logging.ERROR, logger="shine_node"):
+        run(story())
+    [record] = caplog.records
+    assert "a defect in the connection of 127.0.0.1" in record.getMessage()
+    assert record.exc_info and "the cause" in str(record.exc_info[1])
