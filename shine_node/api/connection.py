@@ -92,7 +92,7 @@ class Connection:
         self._bytes_under_way = 0
         self._room = asyncio.Event()
         self._settling = False
-        self._last_words: tuple[int, str] | None = None
+        self._last_request: tuple[asyncio.Task[Any] | None, int, str] | None = None
         self._when_ended: list[Callable[[Connection], None]] = []
 
     def introduce(self, hello: Hello, requests_per_second: int) -> None:
@@ -112,7 +112,7 @@ class Connection:
 
     def end_after_answer(self, code: int, reason: str) -> None:
         """Close the connection once the request that is being worked on has been answered."""
-        self._last_words = code, reason
+        self._last_request = asyncio.current_task(), code, reason  # each request is worked on in a task of its own
 
     def call_when_ended(self, call: Callable[[Connection], None]) -> None:
         """Have something called once the connection has ended and no request of it is worked on any more."""
@@ -171,8 +171,10 @@ class Connection:
 
     async def _answer(self, frame: str) -> None:
         await self.outbound.send(await self._work(frame))
-        if self._last_words is not None:
-            self.outbound.end(*self._last_words)
+        if self._last_request is not None:
+            task, code, reason = self._last_request
+            if task is asyncio.current_task():
+                self.outbound.end(code, reason)
 
     async def _work(self, frame: str) -> str:
         too_many = self._over_rate()

@@ -1,4 +1,4 @@
-"""What leaves on one connection: answers and events one after the other, and its end; a slow reader is cut (§8.2)."""
+"""What leaves on one connection: answers, events, and its end; who reads too slowly is cut (PROTOCOL.md §8.2)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Outbound:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def send(self, text: str) -> None:
-        """Send a text after those before it; it is lost if the connection ends first."""
+        """Send an answer after those before it; it is lost if the connection ends first."""
         if self._may_wait(text):
             async with self._turn:
                 await self._hand_over(text)
@@ -68,7 +68,7 @@ class Outbound:
                 self._spawn(self._send_events())
 
     async def until_taken(self) -> None:
-        """Wait until the other side has taken what was ready before; for answers so large that few may wait."""
+        """Wait until the other side has taken what is being sent to it; for answers so large that few may wait."""
         async with self._turn:
             pass
 
