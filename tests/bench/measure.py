@@ -8,7 +8,18 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Figure", "Memory", "cores", "cpu_seconds", "median", "memory", "percentile", "pin", "print_figures"]
+__all__ = [
+    "Figure",
+    "Memory",
+    "cores",
+    "cpu_seconds",
+    "median",
+    "memory",
+    "percentile",
+    "pin",
+    "print_figures",
+    "unpin",
+]
 
 _USABLE = sorted(os.sched_getaffinity(0))  # read before this process pins itself
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -40,6 +51,11 @@ def cores() -> tuple[int, int]:
 def pin(core: int) -> None:
     """Keep this process, with the threads that it starts later, on one core."""
     os.sched_setaffinity(0, {core})
+
+
+def unpin() -> None:
+    """Let this process use all the cores again that it had at its start."""
+    os.sched_setaffinity(0, _USABLE)
 
 
 def median(values: Iterable[float]) -> float:

@@ -1,0 +1,62 @@
+"""The benchmarks still run: all of them with very little work. What they measure then means nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from tests.bench import bench_due, bench_idle, bench_pairs, measure
+from tests.bench.fill import add_delivered, open_store
+from tests.bench.measure import Figure, print_figures
+
+
+@pytest.fixture(autouse=True)
+def unpinned() -> object:
+    """Benchmarks keep their process on one core; the tests after them may use all."""
+    yield
+    measure.unpin()
+
+
+def names(figures: list[Figure]) -> str:
+    return "\n".join(figure.what for figure in figures)
+
+
+def test_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    few = tuple(scenario._replace(pairs=20, window=min(scenario.window, 4)) for scenario in bench_pairs.SCENARIOS)
+    monkeypatch.setattr(bench_pairs, "SCENARIOS", few)
+    figures = uvloop.run(bench_pairs.measure_pairs(tmp_path, 1))
+    for scenario in few:
+        assert scenario.name in names(figures)
+    assert len([figure for figure in figures if figure.met is not None]) == 3
+    print_figures("Pairs", figures)
+    assert "pairs/s" in capsys.readouterr().out
+
+
+def test_memory(tmp_path: Path) -> None:
+    figures = uvloop.run(bench_pairs.measure_memory(tmp_path, 40))
+    assert "resident after 40 pairs" in names(figures)
+    assert figures[-1].met is not None
+
+
+def test_due_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_due, "REPETITIONS", 3)
+    for name, count in (("few", 10), ("many", 100)):
+        with open_store(tmp_path / name) as store:
+            add_delivered(store, count)
+    figures = bench_due.measure_due(tmp_path / "few", tmp_path / "many")
+    assert [figure.met is not None for figure in figures] == [True, True]
+
+
+def test_an_idle_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_idle, "STARTS", 1)
+    with open_store(tmp_path / "full") as store:
+        add_delivered(store, 100)
+    figures = uvloop.run(bench_idle.measure_idle(tmp_path / "empty", tmp_path / "full"))
+    assert [figure.met is not None for figure in figures] == [True, True, False, True]
+
+
+def test_the_figures() -> None:
+    assert [measure.percentile([5.0, 1.0, 3.0, 2.0], share) for share in (0, 0.5, 0.99, 1)] == [1, 3, 5, 5]
+    assert measure.median([3, 1, 2]) == 2
