@@ -91,6 +91,10 @@ class Talk:
         """Leave what the server sends in the buffers of the system."""
         self.socket.transport.pause_reading()
 
+    def resume_reading(self) -> None:
+        """Read again."""
+        self.socket.transport.resume_reading()
+
     def leave(self) -> None:
         """Go without a word, as when the power fails."""
         self.socket.transport.abort()
