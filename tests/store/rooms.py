@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,6 +62,17 @@ def opened(path: Path, *, map_size: int = MAP_SIZE) -> Iterator[Store]:
         yield store
     finally:
         store.close()
+
+
+@contextmanager
+def greatest_file_size(size: int) -> Iterator[None]:
+    """Let the system refuse to make any file longer than this, as a disk without room does."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @functools.cache

@@ -5,30 +5,16 @@ from __future__ import annotations
 import fcntl
 import os
 import random
-import resource
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from shine_node.store.files import MAX_READERS, READERS_BYTES, StoreError, is_disk_full, open_environment, take_lock
-from tests.store.rooms import MAP_SIZE
+from tests.store.rooms import MAP_SIZE, greatest_file_size
 
 pytestmark = pytest.mark.core
-
-
-@contextmanager
-def greatest_file_size(size: int) -> Iterator[None]:
-    """Let the system refuse to make any file longer than this, as a disk without room does."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_lock_is_held_until_it_is_closed(tmp_path: Path) -> None:

@@ -1,0 +1,695 @@
+"""The LMDB file and its writer: what shares a commit, what a refusal undoes, and what stops the start."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import pytest
+
+from shine_node.protocol.errors import InternalError, KeyConflict, ServerBusy, StaleRevision, StorageFull
+from shine_node.store.environment import MAX_JOBS_A_COMMIT, MAX_WAITING_JOBS, Job, Store, StoreError, Transaction
+from shine_node.store.layout import SCHEMA_VERSION, Table, pack_number
+from tests.store.rooms import MAP_SIZE, MIB, greatest_file_size, opened
+
+pytestmark = pytest.mark.core
+
+WAIT = 30
+"""Seconds that a test waits for what has to come; far more than it takes."""
+
+
+@asynccontextmanager
+async def running(path: Path, *, on_fatal: Callable[[], None] | None = None) -> AsyncIterator[Store]:
+    store = Store(path, map_size=MAP_SIZE, on_fatal=on_fatal)
+    store.start()
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def run(story: Coroutine[Any, Any, None]) -> None:
+    async def bounded() -> None:
+        await asyncio.wait_for(story, WAIT)
+
+    asyncio.run(bounded())
+
+
+def put(key: bytes, value: bytes = b"value") -> Callable[[Transaction], bytes]:
+    def work(txn: Transaction) -> bytes:
+        txn.put(Table.META, key, value)
+        return key
+
+    return work
+
+
+def job(work: Callable[[Transaction], Any]) -> Job[Any]:
+    return Job(work, asyncio.get_running_loop().create_future())
+
+
+def stored(store: Store, *keys: bytes) -> list[bool]:
+    with store.read() as txn:
+        return [txn.get(Table.META, key) is not None for key in keys]
+
+
+def commits(store: Store) -> int:
+    return int(store._env.info()["last_txnid"])
+
+
+async def outcomes(jobs: list[Job[Any]]) -> list[Any]:
+    return await asyncio.gather(*(job.future for job in jobs), return_exceptions=True)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + WAIT
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+class Gate:
+    """A job that holds the writer until it is let go, so that what follows is gathered into one batch."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.open = threading.Event()
+
+    def __call__(self, txn: Transaction) -> None:
+        self.reached.set()
+        assert self.open.wait(WAIT)
+
+
+# -- reading ------------------------------------------------------------------------------------------------------
+
+
+def test_rows_are_read_in_order_by_start_and_prefix(tmp_path: Path) -> None:
+    with opened(tmp_path / "shine.mdb") as store:
+        keys = [b"a1", b"b1", b"b2", b"b3", b"c1"]
+
+        def work(txn: Transaction) -> None:
+            for key in reversed(keys):
+                txn.put(Table.USERS, key, key.upper())
+
+        store.write_now(work)
+        with store.read() as txn:
+            assert list(txn.scan(Table.USERS)) == [(key, key.upper()) for key in keys]
+            assert [key for key, _ in txn.scan(Table.USERS, b"b2")] == [b"b2", b"b3", b"c1"]
+            assert [key for key, _ in txn.scan(Table.USERS, prefix=b"b")] == [b"b1", b"b2", b"b3"]
+            assert [key for key, _ in txn.scan(Table.USERS, b"b2", prefix=b"b")] == [b"b2", b"b3"]
+            assert list(txn.scan(Table.USERS, b"a", prefix=b"b")) == list(txn.scan(Table.USERS, prefix=b"b"))
+            assert list(txn.scan(Table.USERS, b"c", prefix=b"b")) == []
+            assert list(txn.scan(Table.USERS, b"d")) == []
+            assert list(txn.scan(Table.USERS, b"x" * 2000)) == []
+            assert list(txn.scan(Table.OUTBOX_UNSYNCED)) == []
+            assert txn.last_key(Table.USERS) == b"c1"
+            assert txn.last_key(Table.HISTORY) is None
+            assert txn.count(Table.USERS) == 5
+            assert txn.get(Table.USERS, b"b2") == b"B2"
+            assert txn.get(Table.USERS, b"b") is None
+
+
+def test_a_row_is_deleted_once(tmp_path: Path) -> None:
+    with opened(tmp_path / "shine.mdb") as store:
+        store.write_now(put(b"key"))
+        assert store.write_now(lambda txn: txn.delete(Table.META, b"key")) is True
+        assert store.write_now(lambda txn: txn.delete(Table.META, b"key")) is False
+        assert stored(store, b"key") == [False]
+
+
+def test_what_is_read_cannot_be_written(tmp_path: Path) -> None:
+    with opened(tmp_path / "shine.mdb") as store, store.read() as txn, pytest.raises(lmdb.ReadonlyError):
+        txn.put(Table.META, b"key", b"value")
+
+
+def test_a_snapshot_stays_as_it_was(tmp_path: Path) -> None:
+    with opened(tmp_path / "shine.mdb") as store, store.read() as txn:
+        writer = threading.Thread(target=lambda: store.write_now(put(b"key")))
+        writer.start()
+        writer.join(WAIT)
+        assert txn.get(Table.META, b"key") is None
+        assert stored(store, b"key") == [True]
+
+
+# -- group commit -------------------------------------------------------------------------------------------------
+
+
+def test_a_result_is_given_once_the_commit_can_be_read(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path / "shine.mdb") as store:
+            assert await store.write(put(b"key")) == b"key"
+            assert stored(store, b"key") == [True]
+
+    run(story())
+
+
+def test_no_result_before_the_commit(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path / "shine.mdb") as store:
+            gate = Gate()
+            jobs = [job(put(b"key")), job(gate)]
+            store.submit(jobs)  # one batch: the first has run when the second is reached
+            await asyncio.to_thread(gate.reached.wait, WAIT)
+            await asyncio.sleep(0)
+            assert not jobs[0].future.done()
+            assert stored(store, b"key") == [False]
+            seen: list[list[bool]] = []
+            jobs[0].future.add_done_callback(lambda _: seen.append(stored(store, b"key")))
+            gate.open.set()
+            assert await outcomes(jobs) == [b"key", None]
+            assert seen == [[True]]
+
+    run(story())
+
+
+def test_jobs_of_the_moment_share_a_commit(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path / "shine.mdb") as store:
+            gate = Gate()
+            store.submit([job(gate)])
+            await asyncio.to_thread(gate.reached.wait, WAIT)
+            keys = [b"%d" % number for number in range(MAX_JOBS_A_COMMIT + 1)]
+            jobs = [job(put(key)) for key in keys]
+            store.submit(jobs)
+            before = commits(store)
+            gate.open.set()
+            assert await outcomes(jobs) == keys
+            assert commits(store) - before == 2  # and not one more: the gate wrote nothing
+            assert all(stored(store, *keys))
+
+    run(story())
+
+
+def test_a_refused_job_harms_no_other_of_its_commit(tmp_path: Path) -> None:
+    async def story() -> None:
+        def refuse(txn: Transaction) -> None:
+            assert txn.get(Table.META, b"before") is not None
+            raise StaleRevision("no")
+
+        async with running(tmp_path / "shine.mdb") as store:
+            before = commits(store)
+            jobs = [job(put(b"before")), job(refuse), job(put(b"after"))]
+            store.submit(jobs)
+            first, refusal, last = await outcomes(jobs)
+            assert (first, last) == (b"before", b"after")
+            assert isinstance(refusal, StaleRevision)
+            assert stored(store, b"before", b"after") == [True, True]
+            assert commits(store) - before == 1
+
+    run(story())
+
+
+def test_a_job_that_wrote_before_it_refused_leaves_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        def refuse(txn: Transaction) -> None:
+            txn.put(Table.META, b"mine", b"value")
+            txn.delete(Table.META, b"before")
+            raise KeyConflict("no")
+
+        async with running(tmp_path / "shine.mdb") as store:
+            jobs = [job(put(b"before")), job(refuse), job(put(b"after"))]
+            store.submit(jobs)
+            first, refusal, last = await outcomes(jobs)
+            assert (first, last) == (b"before", b"after")
+            assert isinstance(refusal, KeyConflict)
+            assert stored(store, b"before", b"mine", b"after") == [True, False, True]
+
+    run(story())
+
+
+def test_a_job_that_deleted_before_it_refused_leaves_the_row(tmp_path: Path) -> None:
+    async def story() -> None:
+        def refuse(txn: Transaction) -> None:
+            txn.delete(Table.META, b"row")
+            raise KeyConflict("no")
+
+        async with running(tmp_path / "shine.mdb") as store:
+            await store.write(put(b"row"))
+            with pytest.raises(KeyConflict):
+                await store.write(refuse)
+            assert stored(store, b"row") == [True]
+
+    run(story())
+
+
+@pytest.mark.parametrize("error", [ValueError("a defect"), SystemExit(3), asyncio.CancelledError()], ids=repr)
+def test_a_job_that_breaks_is_answered_and_the_writer_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, error: BaseException
+) -> None:
+    def fail(txn: Transaction) -> None:
+        txn.put(Table.META, b"broken", b"value")
+        raise error
+
+    async def story() -> None:
+        async with running(tmp_path / "shine.mdb") as store:
+            jobs = [job(put(b"before")), job(fail), job(put(b"after"))]
+            store.submit(jobs)
+            first, broken, last = await outcomes(jobs)
+            assert (first, last) == (b"before", b"after")
+            assert isinstance(broken, InternalError)
+            assert "defect" not in str(broken)
+            assert stored(store, b"before", b"broken", b"after") == [True, False, True]
+            assert await store.write(put(b"next")) == b"next"
+
+    run(story())
+    assert [record.exc_info is not None for record in caplog.records] == [True]
+    assert "nothing of it was stored" in caplog.text
+
+
+def test_a_job_that_lmdb_refuses_stops_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    fatal: list[str] = []
+
+    async def story() -> None:
+        async with running(tmp_path / "shine.mdb", on_fatal=lambda: fatal.append("fatal")) as store:
+            with pytest.raises(InternalError):
+                await store.write(put(b"k" * 1000))  # over the greatest key
+            assert await store.write(put(b"next")) == b"next"
+
+    run(story())
+    assert fatal == []
+    assert "BadValsizeError" in caplog.text
+
+
+def test_a_cancelled_request_is_written_all_the_same_and_harms_nobody(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path / "shine.mdb") as store:
+            gate = Gate()
+            store.submit([job(gate)])
+            await asyncio.to_thread(gate.reached.wait, WAIT)
+            gone = asyncio.ensure_future(store.write(put(b"gone")))
+            stays = asyncio.ensure_future(store.write(put(b"stays")))
+            await asyncio.sleep(0)
+            gone.cancel()
+            await asyncio.sleep(0)
+            gate.open.set()
+            assert await stays == b"stays"
+            assert gone.cancelled()
+            assert stored(store, b"gone", b"stays") == [True, True]
+
+    run(story())
+
+
+def test_a_job_may_come_from_any_thread(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path / "shine.mdb") as store:
+            jobs = [job(put(b"%d" % number)) for number in range(20)]
+            await asyncio.gather(*(asyncio.to_thread(store.submit, [one]) for one in jobs))
+            assert await outcomes(jobs) == [b"%d" % number for number in range(20)]
+
+    run(story())
+
+
+def test_over_the_bound_a_job_is_refused_at_once(tmp_path: Path) -> None:
+    async def story() -> None:
+        store = Store(tmp_path / "shine.mdb", map_size=MAP_SIZE)
+        waiting = job(lambda txn: None)
+        store.submit([waiting] * (MAX_WAITING_JOBS - 1))
+        with pytest.raises(ServerBusy) as caught:
+            store.submit([job(put(b"one")), job(put(b"two"))])
+        assert caught.value.payload == {"retryAfterMs": 1000}
+        last = job(put(b"last"))
+        store.submit([last])
+        with pytest.raises(ServerBusy):
+            await store.write(put(b"three"))
+        store.start()
+        assert await last.future == b"last"
+        assert await store.write(put(b"four")) == b"four"  # there is room again
+        assert stored(store, b"one", b"two", b"three") == [False, False, False]
+        store.close()
+
+    run(story())
+
+
+# -- closing ------------------------------------------------------------------------------------------------------
+
+
+def test_closing_writes_what_is_waiting(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path / "shine.mdb") as store:
+            gate = Gate()
+            store.submit([job(gate)])
+            await asyncio.to_thread(gate.reached.wait, WAIT)
+            jobs = [job(put(b"%d" % number)) for number in range(MAX_JOBS_A_COMMIT * 2)]
+            store.submit(jobs)
+            closing = asyncio.create_task(asyncio.to_thread(store.close))
+            await asyncio.to_thread(until, lambda: store._stopping)
+            with pytest.raises(ServerBusy):
+                store.submit([job(put(b"late"))])
+            gate.open.set()
+            await closing
+            assert await outcomes(jobs) == [b"%d" % number for number in range(MAX_JOBS_A_COMMIT * 2)]
+            store.close()  # once more does nothing
+
+        with opened(tmp_path / "shine.mdb") as again:
+            assert all(stored(again, *(b"%d" % number for number in range(MAX_JOBS_A_COMMIT * 2))))
+            assert stored(again, b"late") == [False]
+
+    run(story())
+
+
+def test_the_writer_outlives_its_loop(tmp_path: Path) -> None:
+    gate = Gate()
+    stores: list[Store] = []
+
+    async def story() -> None:
+        store = Store(tmp_path / "shine.mdb", map_size=MAP_SIZE)
+        stores.append(store)
+        store.start()
+        store.submit([job(gate)])
+        await asyncio.to_thread(gate.reached.wait, WAIT)
+        store.submit([job(put(b"key"))])
+
+    run(story())
+    gate.open.set()
+    stores[0].close()
+    with opened(tmp_path / "shine.mdb") as store:
+        assert stored(store, b"key") == [True]
+
+
+def test_writing_now_is_for_a_store_without_a_writer(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path / "shine.mdb") as store:
+            with pytest.raises(AssertionError):
+                store.write_now(put(b"key"))
+
+    run(story())
+
+
+def test_writing_now_undoes_what_refuses(tmp_path: Path) -> None:
+    def refuse(txn: Transaction) -> None:
+        txn.put(Table.META, b"key", b"value")
+        raise KeyConflict("no")
+
+    with opened(tmp_path / "shine.mdb") as store:
+        with pytest.raises(KeyConflict):
+            store.write_now(refuse)
+        assert stored(store, b"key") == [False]
+
+
+# -- numbers ------------------------------------------------------------------------------------------------------
+
+
+def test_numbers_rise_over_a_refusal_and_a_restart(tmp_path: Path) -> None:
+    def take(txn: Transaction) -> int:
+        seq = txn.next_seq(Table.CONTAINERS)
+        txn.put(Table.CONTAINERS, pack_number(seq), b"")
+        return seq
+
+    def take_and_refuse(txn: Transaction) -> None:
+        take(txn)
+        raise KeyConflict("no")
+
+    path = tmp_path / "shine.mdb"
+    with opened(path) as store:
+        assert [store.write_now(take) for _ in range(3)] == [1, 2, 3]
+        with pytest.raises(KeyConflict):
+            store.write_now(take_and_refuse)
+        last = store.write_now(take)
+        assert last > 3
+        assert store.write_now(lambda txn: txn.next_seq(Table.ACCESS_RECORDS)) == 1
+    with opened(path) as store:
+        assert store.write_now(take) > last
+        assert store.write_now(lambda txn: txn.next_seq(Table.ACCESS_RECORDS)) == 1  # that one was never used
+
+
+# -- what stops the start -----------------------------------------------------------------------------------------
+
+HOLDER = """
+import sys
+from pathlib import Path
+from shine_node.store.environment import Store, StoreError
+
+try:
+    store = Store(Path(sys.argv[1]), map_size=64 * 2**20)
+except StoreError as error:
+    sys.exit(f"refused: {error}")
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def holder(path: Path) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", HOLDER, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "open\n"
+        yield process
+        process.kill()
+
+
+def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "shine.mdb"
+    with holder(path) as process:
+        expected = rf"shine\.mdb is in use by another process \(PID {process.pid}\): stop it first"
+        with pytest.raises(StoreError, match=expected):
+            Store(path, map_size=MAP_SIZE)
+        process.send_signal(signal.SIGKILL)
+        process.wait(WAIT)
+        with opened(path) as store:
+            assert store.write_now(put(b"key")) == b"key"
+
+
+def test_the_process_that_comes_second_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "shine.mdb"
+    with opened(path) as store:
+        command = [sys.executable, "-c", HOLDER, str(path)]
+        second = subprocess.run(command, input="", capture_output=True, text=True, timeout=WAIT, check=False)
+        assert second.returncode == 1
+        assert f"refused: {path} is in use by another process (PID {os.getpid()})" in second.stderr
+        with pytest.raises(StoreError, match="in use"):
+            Store(path, map_size=MAP_SIZE)
+        assert store.write_now(put(b"key")) == b"key"  # neither has harmed the first
+
+
+def test_a_newer_schema_is_refused_and_kept_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "shine.mdb"
+    with lmdb.open(str(path), subdir=False, map_size=MAP_SIZE, max_dbs=4) as env:
+        meta = env.open_db(b"meta")
+        with env.begin(write=True, db=meta) as txn:
+            txn.put(b"schema", pack_number(SCHEMA_VERSION + 1))
+    before = path.read_bytes()
+    expected = (
+        rf"shine\.mdb was written by a newer version of this program \(schema {SCHEMA_VERSION + 1}, this one knows"
+        rf" {SCHEMA_VERSION}\): install that version again, or restore a backup"
+    )
+    for _ in range(2):  # a refusal closes the file and gives up the lock
+        with pytest.raises(StoreError, match=expected):
+            Store(path, map_size=MAP_SIZE)
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_is_no_store_is_refused_and_kept_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "shine.mdb"
+    path.write_bytes(b"this is no store" * 1000)
+    for _ in range(2):
+        with pytest.raises(StoreError, match="cannot be opened as a store"):
+            Store(path, map_size=MAP_SIZE)
+    assert path.read_bytes() == b"this is no store" * 1000
+
+
+def test_a_damaged_page_is_told_at_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "shine.mdb"
+
+    def fill(txn: Transaction) -> None:
+        for number in range(1, 2000):
+            txn.put(Table.CONTAINERS, pack_number(number), bytes(100))
+
+    with opened(path) as store:
+        store.write_now(fill)
+    content = bytearray(path.read_bytes())
+    content[2 * 4096 :] = bytes(len(content) - 2 * 4096)  # all but the two pages that say where the others are
+    path.write_bytes(content)
+    for _ in range(2):
+        with pytest.raises(StoreError, match=r"shine\.mdb is damaged \(.*\): restore a backup"):
+            Store(path, map_size=MAP_SIZE)
+
+
+def test_a_schema_that_is_no_number_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "shine.mdb"
+    with opened(path) as store:
+        store.write_now(put(b"schema", b"one"))
+    with pytest.raises(StoreError, match=r"shine\.mdb is damaged"):
+        Store(path, map_size=MAP_SIZE)
+
+
+def test_a_map_that_holds_not_even_the_tables_is_told(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"shine\.mdb has no room: raise storage\.mapSizeMiB"):
+        Store(tmp_path / "shine.mdb", map_size=4 * 4096)
+
+
+def test_a_disk_without_room_for_a_new_store_is_told(tmp_path: Path) -> None:
+    with greatest_file_size(8192), pytest.raises(StoreError, match=r"the disk of .* is full: make room"):
+        Store(tmp_path / "shine.mdb", map_size=MAP_SIZE)  # two head pages, and no page after them
+    with opened(tmp_path / "shine.mdb") as store:
+        assert store.write_now(put(b"key")) == b"key"
+
+
+def test_a_missing_folder_is_told(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="cannot be written"):
+        Store(tmp_path / "nowhere" / "shine.mdb", map_size=MAP_SIZE)
+
+
+# -- no room, and worse -------------------------------------------------------------------------------------------
+
+
+def test_a_full_map_refuses_writes_and_not_reads(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "shine.mdb"
+    keys: list[bytes] = []
+
+    async def fill() -> None:
+        store = Store(path, map_size=MIB)
+        store.start()
+        for number in range(1000):
+            try:
+                keys.append(await store.write(put(b"%04d" % number, bytes(20_000))))
+            except StorageFull as full:
+                assert full.status == 507
+                break
+        assert 10 < len(keys) < 60
+        for _ in range(3):
+            with pytest.raises(StorageFull):
+                await store.write(put(b"another", bytes(20_000)))
+        jobs = [job(put(b"large", bytes(20_000))), job(lambda txn: txn.get(Table.META, keys[0]))]
+        store.submit(jobs)  # one that does not fit takes no other with it
+        full, read = await outcomes(jobs)
+        assert isinstance(full, StorageFull)
+        assert read == bytes(20_000)
+        assert all(stored(store, *keys))
+        store.close()
+
+    run(fill())
+    complaints = [record.message for record in caplog.records if record.levelno == logging.ERROR]
+    # The job that did not fit stood beside one that did, after which the store was in order, and was told of again.
+    assert set(complaints) == {"the store is full: raise storage.mapSizeMiB (now 1) and restart"}
+    assert len(complaints) <= 2
+
+    with opened(path, map_size=MIB) as store:
+        with pytest.raises(StorageFull):
+            store.write_now(put(b"another", bytes(20_000)))
+        assert all(stored(store, *keys))
+    with opened(path, map_size=2 * MIB) as store:
+        store.write_now(put(b"another", bytes(20_000)))
+        assert all(stored(store, *keys, b"another"))
+
+
+def test_a_disk_without_room_refuses_writes_until_there_is_room(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "shine.mdb"
+
+    async def story() -> None:
+        stop = asyncio.Event()
+        async with running(path, on_fatal=stop.set) as store:
+            await store.write(put(b"before", bytes(200_000)))
+            with greatest_file_size(path.stat().st_size + 40_000):
+                for _ in range(5):
+                    with pytest.raises(StorageFull) as caught:
+                        await store.write(put(b"lost", bytes(200_000)))
+                    assert caught.value.status == 507
+                assert stored(store, b"before", b"lost") == [True, False]
+            await store.write(put(b"after", bytes(200_000)))
+            assert stored(store, b"before", b"lost", b"after") == [True, False, True]
+            assert not stop.is_set()
+
+    run(story())
+    texts = [record.message for record in caplog.records]
+    assert texts == [f"the disk is full: make room on the disk of {tmp_path}", "the store can be written again"]
+
+
+def break_disk(store: Store, *, head: bool) -> None:
+    """Put a descriptor that refuses to write in the place of one that LMDB writes with: a disk that fails.
+
+    LMDB writes its pages with one descriptor, and at the end of a commit the head page with another, which is O_DSYNC.
+    """
+    read_only = os.open(store.path, os.O_RDONLY)
+    replaced = 0
+    for link in list(Path("/proc/self/fd").iterdir()):
+        with contextlib.suppress(FileNotFoundError):  # the descriptor that listed them is closed again
+            if link.readlink() != store.path or link.name == str(read_only):
+                continue
+            flags = (Path("/proc/self/fdinfo") / link.name).read_text("ascii").split("flags:")[1].split()[0]
+            if bool(int(flags, 8) & os.O_DSYNC) == head:
+                os.dup2(read_only, int(link.name))
+                replaced += 1
+    os.close(read_only)
+    assert replaced == 1
+
+
+def test_a_disk_that_fails_stops_the_node_and_not_the_reads(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "shine.mdb"
+
+    async def story() -> None:
+        stop = asyncio.Event()
+        async with running(path, on_fatal=stop.set) as store:
+            await store.write(put(b"key"))
+            break_disk(store, head=False)
+            with pytest.raises(InternalError):
+                await store.write(put(b"lost"))
+            await stop.wait()
+            assert stored(store, b"key", b"lost") == [True, False]
+
+    run(story())
+    assert "the store cannot be written, the node stops: " in caplog.text
+    with opened(path) as store:
+        assert stored(store, b"key", b"lost") == [True, False]
+
+
+def test_a_failed_head_page_stops_the_node(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "shine.mdb"
+
+    async def story() -> None:
+        stop = asyncio.Event()
+        async with running(path, on_fatal=stop.set) as store:
+            await store.write(put(b"key"))
+            break_disk(store, head=True)
+            for _ in range(2):  # LMDB takes no write after this
+                with pytest.raises(InternalError):
+                    await store.write(put(b"lost"))
+                await stop.wait()
+                stop.clear()
+
+    run(story())
+    assert "MDB_PANIC" in caplog.text
+    with opened(path) as store:
+        assert stored(store, b"key", b"lost") == [True, False]
+
+
+def test_a_disk_that_fails_with_nobody_to_tell(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with opened(tmp_path / "shine.mdb") as store:
+        break_disk(store, head=False)
+        for _ in range(3):
+            with pytest.raises(InternalError):
+                store.write_now(put(b"lost"))
+    assert len(caplog.records) == 1
+
+
+def test_a_disk_that_fails_after_the_loop_has_gone(tmp_path: Path) -> None:
+    gate = Gate()
+    stores: list[Store] = []
+
+    async def story() -> None:
+        store = Store(tmp_path / "shine.mdb", map_size=MAP_SIZE, on_fatal=lambda: None)
+        stores.append(store)
+        store.start()
+        store.submit([job(gate)])
+        await asyncio.to_thread(gate.reached.wait, WAIT)
+        store.submit([job(put(b"lost"))])
+        break_disk(store, head=False)
+
+    run(story())
+    gate.open.set()
+    stores[0].close()  # the writer has come to its end
+    with opened(tmp_path / "shine.mdb") as store:
+        assert stored(store, b"lost") == [False]
