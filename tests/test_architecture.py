@@ -102,11 +102,18 @@ def broken_by(importer: str, imported: str) -> list[str]:
     return broken
 
 
-def test_the_package_keeps_every_contract(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    status = cli.lint_imports(config_filename="pyproject.toml", no_cache=True)
-    report = capfd.readouterr().out
-    assert status == cli.EXIT_STATUS_SUCCESS, report
+def lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run import-linter in a process of its own: it turns off the loggers of the process that it runs in."""
+    program = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
+    return subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_the_package_keeps_every_contract() -> None:
+    found = lint_imports(ROOT)
+    report = found.stdout
+    assert found.returncode == cli.EXIT_STATUS_SUCCESS, report
     counted = re.search(r"Contracts: (\d+) kept, (\d+) broken", report)
     assert counted is not None, report
     assert (int(counted[1]), int(counted[2])) == (len(CONFIGURATION["contracts_options"]), 0)
@@ -153,10 +160,7 @@ def test_lint_imports_fails_on_a_copy_that_breaks_a_rule(tmp_path: Path) -> None
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     shutil.copytree(ROOT / PACKAGE, tmp_path / PACKAGE, ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / PACKAGE / "protocol" / "planted.py").write_text("import time\n")
-    program = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
-    found = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
-    )
+    found = lint_imports(tmp_path)
     assert found.returncode == cli.EXIT_STATUS_ERROR, found.stdout
     assert "shine_node.protocol.planted -> time" in found.stdout
 
