@@ -37,7 +37,8 @@ def test_a_signed_record_passes_the_checks_of_a_server() -> None:
     record = alice().access_record(SERVERS, time_ms=NOW_MS)
     parsed = parse_record(record_payload(record), allow_insecure=False)
     assert parsed == record
-    assert (record.login, record.key, record.blockchain_name) == ("Alice", "alice", "Alice-001")
+    assert (record.login, record.key, record.blockchain_name) == ("Alice", alice().key, "Alice-001")
+    assert alice().key == "alice"
     assert check_record(parsed, known=None, now_ms=NOW_MS)
     with pytest.raises(BadSignature):
         check_record(parsed._replace(time_ms=NOW_MS + 1), known=None, now_ms=NOW_MS)
