@@ -114,7 +114,7 @@ class Talk:
 
 @asynccontextmanager
 async def node(
-    folder: Path, *, login: str = "server1", clock: Clock | None = None, **sections: Mapping[str, Any]
+    folder: Path, *, login: str = "server1", clock: Clock | None = None, **sections: Any
 ) -> AsyncIterator[LocalServer]:
     """Run a node of this process while a story lasts; ``sections`` as for ``node_settings``."""
     server = LocalServer(login, folder, clock=clock, **({"storage": {"mapSizeMiB": 16}} | sections))
