@@ -74,6 +74,13 @@ class Transaction:
         """Return how many rows a table has."""
         return int(self._raw.stat(self._dbs[table])["entries"])
 
+    def used_bytes(self) -> int:
+        """Return how much of the map the rows of all tables take, in whole pages; pages that are free again are not."""
+        stats = [self._raw.stat(db) for db in self._dbs.values()]
+        return sum(
+            (stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]) * stat["psize"] for stat in stats
+        )
+
     def next_seq(self, table: Table) -> int:
         """Return the next number of a table that is keyed by ``seq``: one more than the greatest ever given."""
         return self._store.allocate(table)
@@ -126,6 +133,16 @@ class Store:
             undo.callback(self._env.close)
             self._open_tables()
             self._open = undo.pop_all()
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs wait for the writer, of at most ``MAX_WAITING_JOBS``."""
+        return len(self._waiting)
+
+    @property
+    def trouble(self) -> str:
+        """Why the last write failed and what to do: no room, or a broken disk; empty while all is well."""
+        return self._trouble
 
     # -- life ---------------------------------------------------------------------------------------------------
 

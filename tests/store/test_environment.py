@@ -120,6 +120,20 @@ def test_rows_are_read_in_order_by_start_and_prefix(tmp_path: Path) -> None:
             assert txn.get(Table.USERS, b"b") is None
 
 
+def test_what_is_in_use_grows_with_the_rows_and_shrinks_when_they_go(tmp_path: Path) -> None:
+    with opened(tmp_path / "shine.mdb") as store:
+
+        def used() -> int:
+            with store.read() as txn:
+                return txn.used_bytes()
+
+        empty = used()
+        store.write_now(put(b"large", bytes(MIB)))
+        assert empty + MIB <= used() <= empty + MIB + 64 * 1024
+        store.write_now(lambda txn: txn.delete(Table.META, b"large"))
+        assert used() == empty < store.path.stat().st_size - MIB
+
+
 def test_a_row_is_deleted_once(tmp_path: Path) -> None:
     with opened(tmp_path / "shine.mdb") as store:
         store.write_now(put(b"key"))
@@ -319,7 +333,9 @@ def test_over_the_bound_a_job_is_refused_at_once(tmp_path: Path) -> None:
             store.submit([job(put(b"one")), job(put(b"two"))])
         assert caught.value.payload == {"retryAfterMs": 1000}
         last = job(put(b"last"))
+        assert store.waiting == MAX_WAITING_JOBS - 1
         store.submit([last])
+        assert store.waiting == MAX_WAITING_JOBS
         with pytest.raises(ServerBusy):
             await store.write(put(b"three"))
         store.start()
@@ -599,7 +615,9 @@ def test_a_disk_without_room_refuses_writes_until_there_is_room(
                         await store.write(put(b"lost", bytes(200_000)))
                     assert caught.value.status == 507
                 assert stored(store, b"before", b"lost") == [True, False]
+                assert store.trouble == f"the disk is full: make room on the disk of {tmp_path}"
             await store.write(put(b"after", bytes(200_000)))
+            assert store.trouble == ""
             assert stored(store, b"before", b"lost", b"after") == [True, False, True]
             assert not stop.is_set()
 
