@@ -46,6 +46,7 @@ def acknowledge(txn: Transaction, server: str, key: ItemKey, signature: bytes) -
     containers = txn.get(Table.CONTAINERS, pack_number(row.seq))
     if not containers or decode_containers(containers)[0][-SIGNATURE_BYTES:] != signature:
         return False
-    clear_entry(txn, server, row)
+    if not txn.delete(Table.OUTBOX_UNSYNCED, outbox_key(server, row)):
+        return False  # the owner has another other server by now, which has acknowledged nothing
     txn.put(Table.HISTORY, key.encode(), row._replace(flags=row.flags & ~Flag.UNSYNCED).encode())
     return True
