@@ -14,7 +14,7 @@ from shine_node.protocol.access import AccessServer
 from shine_node.protocol.container import FORMAT_REFERENCE, FORMAT_TEXT, Container, encode_unsigned, parse_container
 from shine_node.protocol.keys import MessageId
 from shine_node.protocol.pair import Pair, check_pair
-from shine_node.protocol.schedule import DeliveryState
+from shine_node.protocol.schedule import DeliveryState, Schedule
 from shine_node.store.environment import Store, Transaction
 from shine_node.store.layout import (
     Flag,
@@ -34,6 +34,7 @@ NOW = 1_774_700_000_000
 MIB = 2**20
 MAP_SIZE = 64 * MIB
 MAX_BODY = 2**24
+SCHEDULE = Schedule((0, 30, 300, 1500, 3600))
 
 
 @functools.cache
