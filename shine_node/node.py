@@ -15,6 +15,7 @@ from pathlib import Path
 import uvloop
 
 from shine_node.api.endpoint import PATH, Endpoint
+from shine_node.api.gate import gate_handlers
 from shine_node.api.live import Live
 from shine_node.api.messages import MessageOperations
 from shine_node.api.service import ServiceOperations
@@ -114,6 +115,7 @@ class Node:
         )
         self._endpoint = Endpoint(
             handlers={
+                **gate_handlers(),
                 **service.handlers,
                 **UserOperations(config=config, users=self.users).handlers,
                 **messages.handlers,
