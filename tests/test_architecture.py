@@ -58,13 +58,16 @@ DOORS: dict[str, set[str]] = {
     "sync": {"store", "crypto", "peers", "protocol"} | COMMON,
     "api": {"delivery", "sync", "store", "protocol"} | COMMON,
     "client": {"protocol"} | COMMON,
-    "control": {"delivery", "sync", "store", "crypto", "peers", "protocol"} | COMMON,
+    "control": {"delivery", "sync", "store", "protocol"} | COMMON,  # and SNAPSHOT
     "logs": {"protocol"} | COMMON,
     "tls": {"protocol"} | COMMON,
     "node": UNDER_THE_NODE,
     "cli": UNDER_THE_NODE | {"node"},
 }
 """Which room sees which, as ARCHITECTURE.md says it; written out by hand, apart from the contracts."""
+
+SNAPSHOT = f"{PACKAGE}.peers.snapshot"
+"""The one module of the links that the control socket sees."""
 
 NOT_PURE = [
     "asyncio",
@@ -101,6 +104,7 @@ def draw_package() -> grimp.ImportGraph:
     graph = grimp.ImportGraph()
     for name in ["", *(f".{room}" for room in DOORS), *(f".{room}.inner" for room in DOORS)]:
         graph.add_module(PACKAGE + name)
+    graph.add_module(SNAPSHOT)
     for name in NOT_PURE:
         graph.add_module(name, is_squashed=True)
     return graph
@@ -160,6 +164,12 @@ def test_a_room_sees_what_the_plan_says_and_nothing_else(importer: str) -> None:
         for inner, other_inner in itertools.product(("", ".inner"), repeat=2):
             broken = broken_by(f"{PACKAGE}.{importer}{inner}", f"{PACKAGE}.{imported}{other_inner}")
             assert (not broken) is (imported in DOORS[importer]), f"{importer} -> {imported}: {broken}"
+
+
+@pytest.mark.parametrize("room", DOORS)
+def test_the_control_socket_sees_the_snapshot_of_the_links(room: str) -> None:
+    may = room in ("control", "peers") or "peers" in DOORS[room]
+    assert (not broken_by(f"{PACKAGE}.{room}.inner", SNAPSHOT)) is may
 
 
 @pytest.mark.parametrize("room", DOORS)
