@@ -18,6 +18,7 @@ from shine_node.api.endpoint import PATH, Endpoint
 from shine_node.api.gate import gate_handlers
 from shine_node.api.live import Live
 from shine_node.api.messages import MessageOperations
+from shine_node.api.reading import ReadingOperations
 from shine_node.api.service import ServiceOperations
 from shine_node.api.sessions import SessionOperations
 from shine_node.api.users import UserOperations
@@ -109,6 +110,7 @@ class Node:
         messages = MessageOperations(
             intake=intake, deliverer=self._deliverer, status=DeliveryStatus(self.store), users=self.users
         )
+        self._reading = ReadingOperations(store=self.store, max_frame_bytes=config.limits.max_frame_bytes)
         self._live = Live()
         sessions = SessionOperations(
             store=self.store, users=self.users, clock=self._clock, live=self._live, verify=self._crypto.verify
@@ -120,6 +122,7 @@ class Node:
                 **UserOperations(config=config, users=self.users).handlers,
                 **messages.handlers,
                 **sessions.handlers,
+                **self._reading.handlers,
             },
             limits=config.limits,
             clock=self._clock,
@@ -185,6 +188,7 @@ class Node:
         await self._endpoint.close()
         await self._deliverer.close()
         await self.pool.close()
+        await asyncio.to_thread(self._reading.close)
         await asyncio.to_thread(self._crypto.close)
         await asyncio.to_thread(self.store.close)
 

@@ -83,6 +83,8 @@ class Connection:
         self.session_challenge: SessionChallenge | None = None
         self.session: LiveSession | None = None
         """Given and taken by ``Live`` alone."""
+        self.pages = asyncio.Lock()
+        """Held while an answer of many entries is made: one at a time, so that few of them wait to be sent."""
         self.outbound = Outbound(websocket, max_bytes=max_outbound_bytes, address=address)
         self._websocket = websocket
         self._handlers = handlers

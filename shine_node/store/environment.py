@@ -65,6 +65,16 @@ class Transaction:
                     return
                 yield key, value
 
+    def scan_back(self, table: Table, before: bytes, *, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield rows in reverse order, from the last one before a key on, as long as keys begin with the prefix."""
+        with self._raw.cursor(db=self._dbs[table]) as cursor:
+            if not (cursor.prev() if cursor.set_range(before) else cursor.last()):
+                return
+            for key, value in cursor.iterprev():
+                if not key.startswith(prefix):
+                    return
+                yield key, value
+
     def last_key(self, table: Table) -> bytes | None:
         """Return the greatest key of a table, or ``None`` if it is empty."""
         with self._raw.cursor(db=self._dbs[table]) as cursor:

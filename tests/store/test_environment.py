@@ -120,6 +120,24 @@ def test_rows_are_read_in_order_by_start_and_prefix(tmp_path: Path) -> None:
             assert txn.get(Table.USERS, b"b") is None
 
 
+def test_a_scan_back_begins_before_a_key_and_ends_where_the_prefix_does(tmp_path: Path) -> None:
+    keys = [b"a1", b"b1", b"b2", b"b3", b"c1"]
+    with opened(tmp_path / "shine.mdb") as store:
+        store.write_now(lambda txn: [txn.put(Table.USERS, key, key.upper()) for key in keys])
+        with store.read() as txn:
+
+            def back(before: bytes, prefix: bytes) -> list[bytes]:
+                return [key for key, _ in txn.scan_back(Table.USERS, before, prefix=prefix)]
+
+            assert list(txn.scan_back(Table.USERS, b"b2", prefix=b"b")) == [(b"b1", b"B1")]
+            assert back(b"b\xff", b"b") == back(b"c1", b"b") == [b"b3", b"b2", b"b1"]
+            assert back(b"b25", b"b") == [b"b2", b"b1"]
+            assert back(b"d", b"c") == [b"c1"]
+            assert back(b"c2", b"b") == back(b"a1", b"a") == back(b"a", b"") == []
+            assert back(b"b1", b"") == [b"a1"]
+            assert list(txn.scan_back(Table.OUTBOX_UNSYNCED, b"x", prefix=b"")) == []
+
+
 def test_what_is_in_use_grows_with_the_rows_and_shrinks_when_they_go(tmp_path: Path) -> None:
     with opened(tmp_path / "shine.mdb") as store:
 

@@ -1,0 +1,113 @@
+"""Looks into an owner's history: a chat from its end, the chats there are, what is unread (PROTOCOL.md §8.2).
+
+Each function is called in a read transaction, away from the event loop: an owner may have much history.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from shine_node.store.environment import Transaction
+from shine_node.store.layout import Direction, Flag, ItemKey, Kind, Row, Table, pack_number
+from shine_node.store.messages import get_blobs, read_up_to_ms
+
+__all__ = ["Entry", "Position", "count_unread", "get_own_copy", "list_chats", "read_chat"]
+
+GREATEST_TIME_MS = 2**64 - 1
+_POSITION = struct.Struct(">QIB")
+
+
+class Position(NamedTuple):
+    """Where a message stands in its chat; a chat is read from a position towards its beginning."""
+
+    time_ms: int
+    nonce: int
+    direction: Direction
+
+    def encode(self) -> bytes:
+        """Return 13 bytes, as they stand at the end of a key."""
+        return _POSITION.pack(*self)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Position:
+        """Return what ``encode`` was given.
+
+        Raises:
+            ValueError: these bytes are no position.
+        """
+        if len(data) != _POSITION.size:
+            raise ValueError("not 13 bytes")
+        time_ms, nonce, direction = _POSITION.unpack(data)
+        return cls(time_ms, nonce, Direction(direction))
+
+
+class Entry(NamedTuple):
+    """A message as its chat lists it."""
+
+    key: ItemKey
+    row: Row
+
+    @property
+    def position(self) -> Position:
+        """Where it stands."""
+        return Position(self.key.time_ms, self.key.nonce, self.key.direction)
+
+
+def read_chat(txn: Transaction, owner: str, peer: str, before: Position | None = None) -> Iterator[Entry]:
+    """Yield the messages of a chat, the newest first: removed ones too, no receipts and no tombstones.
+
+    A message to oneself is one entry, the outgoing one.
+
+    Args:
+        owner: whose history, in lower case.
+        peer: the other side, in lower case.
+        before: where an earlier reading ended; from the end without it.
+    """
+    prefix = _chat_prefix(owner, peer) + bytes((Kind.MESSAGE,))
+    end = prefix + before.encode() if before is not None else _chat_prefix(owner, peer) + bytes((Kind.MESSAGE + 1,))
+    for encoded, value in txn.scan_back(Table.HISTORY, end, prefix=prefix):
+        key = ItemKey.decode(encoded)
+        if key.direction is Direction.OUT or owner != peer:
+            yield Entry(key, Row.decode(value))
+
+
+def list_chats(txn: Transaction, owner: str) -> Iterator[Entry]:
+    """Yield the newest message of every chat of an owner in lower case, by peer; it skips what is in between."""
+    prefix = f"{owner}\0".encode()
+    start = prefix
+    while (found := next(txn.scan(Table.HISTORY, start, prefix=prefix), None)) is not None:
+        peer = ItemKey.decode(found[0]).peer
+        newest = next(read_chat(txn, owner, peer), None)
+        if newest is not None:
+            yield newest
+        start = f"{owner}\0{peer}\1".encode()
+
+
+def get_own_copy(txn: Transaction, entry: Entry) -> bytes:
+    """Return the owner's copy of a message, the incoming or the outgoing one; empty if it is removed."""
+    incoming, outgoing = get_blobs(txn, entry.row)
+    return outgoing if entry.key.direction is Direction.OUT else incoming
+
+
+def count_unread(txn: Transaction, owner: str, peer: str, greatest: int) -> int:
+    """Count the messages that came in and that no receipt of the owner covers, up to a bound; removed ones not."""
+    if owner == peer:
+        return 0
+    mark_ms = read_up_to_ms(txn, owner, peer, Direction.IN)
+    if mark_ms == GREATEST_TIME_MS:
+        return 0
+    prefix = _chat_prefix(owner, peer) + bytes((Kind.MESSAGE,))
+    start = prefix if mark_ms is None else prefix + pack_number(mark_ms + 1)
+    count = 0
+    for key, value in txn.scan(Table.HISTORY, start, prefix=prefix):
+        if key[-1] == Direction.IN and not value[0] & Flag.REMOVED:
+            count += 1
+            if count == greatest:
+                break
+    return count
+
+
+def _chat_prefix(owner: str, peer: str) -> bytes:
+    return f"{owner}\0{peer}\0".encode()
