@@ -1,0 +1,261 @@
+"""The pool that checks signatures: batches, its bound, several sinks, and what must not end a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from shine_node.crypto.pool import MAX_BATCH, Check, CryptoPool, Submission, first_wrong
+from shine_node.protocol.errors import ServerBusy
+from shine_node.protocol.signatures import key_pair, sign
+
+pytestmark = pytest.mark.core
+
+WAIT = 30
+PUBLIC, SECRET = key_pair(b"a seed for the tests of the pool")
+OTHER, _ = key_pair(b"another seed for these very tests"[:32])
+
+
+def right(message: bytes = b"message") -> Check:
+    return PUBLIC, message, sign(SECRET, message)
+
+
+def wrong(message: bytes = b"message") -> Check:
+    return OTHER, message, sign(SECRET, message)
+
+
+class Sink:
+    """Keeps the batches it gets, and may be told to do something with each."""
+
+    def __init__(self, then: Callable[[], None] = lambda: None) -> None:
+        self.batches: list[list[Submission]] = []
+        self.threads: set[str] = set()
+        self.then = then
+
+    def checked(self, batch: list[Submission]) -> None:
+        self.batches.append(batch)
+        self.threads.add(threading.current_thread().name)
+        self.then()
+
+    @property
+    def submissions(self) -> list[Submission]:
+        return [submission for batch in self.batches for submission in batch]
+
+
+@contextmanager
+def running(threads: int = 1, max_queue: int = 1000) -> Iterator[CryptoPool]:
+    pool = CryptoPool(threads=threads, max_queue=max_queue)
+    pool.start()
+    try:
+        yield pool
+    finally:
+        pool.close()
+
+
+def test_the_first_wrong_signature_is_named() -> None:
+    assert first_wrong([]) is None
+    assert first_wrong([right(), right(b"other")]) is None
+    assert first_wrong([right(), wrong(), wrong()]) == 1
+    assert first_wrong([(PUBLIC, b"message", b"short")]) == 0
+
+
+def test_what_cannot_be_checked_is_wrong(caplog: pytest.LogCaptureFixture) -> None:
+    assert first_wrong([right(), (PUBLIC, "a text", bytes(64))]) == 1  # type: ignore[list-item]
+    assert "a signature could not be checked" in caplog.text
+
+
+def test_verify_gives_the_index_of_the_first_wrong_one() -> None:
+    async def story() -> None:
+        with running(threads=2) as pool:
+            results = await asyncio.gather(
+                pool.verify([right()]), pool.verify([wrong()]), pool.verify([right(), wrong()]), pool.verify([])
+            )
+            assert results == [None, 0, 1, None]
+            assert pool.waiting == 0
+
+    asyncio.run(asyncio.wait_for(story(), WAIT))
+
+
+def test_submissions_are_checked_each_by_itself() -> None:
+    sink = Sink()
+    submissions = [Submission([right(), right()]), Submission([right(), wrong()]), Submission([wrong()])]
+    with running() as pool:
+        pool.submit(submissions, sink)
+    assert sink.submissions == submissions
+    assert [submission.failed for submission in submissions] == [None, 1, 0]
+
+
+def test_what_is_waiting_is_handed_on_in_batches_in_the_order_it_came() -> None:
+    sink = Sink()
+    pool = CryptoPool(threads=1, max_queue=1000)
+    submissions = [Submission([]) for _ in range(2 * MAX_BATCH + 3)]
+    for submission in submissions:
+        pool.submit([submission], sink)
+    assert pool.waiting == len(submissions)
+    pool.start()
+    pool.close()
+    assert sink.submissions == submissions
+    assert [len(batch) for batch in sink.batches] == [MAX_BATCH, MAX_BATCH, 3]
+    assert sink.threads == {"crypto-0"}
+
+
+def test_threads_share_what_is_waiting() -> None:
+    # Each thread that has a batch waits in the sink for the other one: both must get some.
+    both = threading.Barrier(2, timeout=WAIT)
+    sink = Sink(lambda: both.wait() and None)
+    pool = CryptoPool(threads=2, max_queue=100)
+    pool.submit([Submission([right()]) for _ in range(2)], sink)
+    pool.start()
+    pool.close()
+    assert [len(batch) for batch in sink.batches] == [1, 1]
+    assert sink.threads == {"crypto-0", "crypto-1"}
+
+
+def test_a_busy_thread_does_not_hold_up_the_others() -> None:
+    reached, let_go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        reached.set()
+        assert let_go.wait(WAIT)
+
+    async def story() -> None:
+        with running(threads=2) as pool:
+            pool.submit([Submission([right()])], Sink(hold))
+            assert await asyncio.to_thread(reached.wait, WAIT)
+            for _ in range(20):
+                assert await pool.verify([right()]) is None
+            let_go.set()
+
+    asyncio.run(asyncio.wait_for(story(), WAIT))
+
+
+def test_each_sink_gets_its_own_in_one_batch() -> None:
+    one, other = Sink(), Sink()
+    submissions = [Submission([right()]) for _ in range(6)]
+    pool = CryptoPool(threads=1, max_queue=100)
+    for number, submission in enumerate(submissions):
+        pool.submit([submission], (one, other)[number % 2])
+    pool.start()
+    pool.close()
+    assert one.batches == [submissions[0::2]]
+    assert other.batches == [submissions[1::2]]
+
+
+def test_over_the_bound_nothing_is_queued() -> None:
+    sink = Sink()
+    pool = CryptoPool(threads=1, max_queue=3)
+    first = [Submission([right()]) for _ in range(2)]
+    pool.submit(first, sink)
+    with pytest.raises(ServerBusy) as caught:
+        pool.submit([Submission([right()]) for _ in range(2)], sink)
+    assert caught.value.payload == {"retryAfterMs": 1000}
+    assert pool.waiting == 2
+    last = Submission([wrong()])
+    pool.submit([last], sink)
+
+    async def refused() -> None:
+        with pytest.raises(ServerBusy):
+            await pool.verify([right()])
+
+    asyncio.run(refused())
+    pool.start()
+    pool.close()
+    assert sink.submissions == [*first, last]
+
+
+def test_there_is_room_again_when_what_waited_is_checked() -> None:
+    async def story() -> None:
+        with running(max_queue=1) as pool:
+            for _ in range(10):
+                assert await pool.verify([wrong()]) == 0
+
+    asyncio.run(asyncio.wait_for(story(), WAIT))
+
+
+def test_closing_checks_what_is_waiting_and_takes_no_more() -> None:
+    reached, let_go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        reached.set()
+        assert let_go.wait(WAIT)
+
+    sink = Sink()
+    pool = CryptoPool(threads=1, max_queue=1000)
+    pool.start()
+    pool.submit([Submission([])], Sink(hold))
+    assert reached.wait(WAIT)
+    submissions = [Submission([right()]) for _ in range(100)]
+    pool.submit(submissions, sink)
+    closing = threading.Thread(target=pool.close)
+    closing.start()
+    refused, end = False, time.monotonic() + WAIT
+    while not refused:
+        assert time.monotonic() < end
+        try:
+            pool.submit([], sink)
+        except ServerBusy:
+            refused = True
+    let_go.set()
+    closing.join(WAIT)
+    assert not closing.is_alive()
+    assert sink.submissions == submissions
+    pool.close()  # once more does nothing
+
+
+def test_a_pool_that_was_never_started_closes() -> None:
+    CryptoPool(threads=2, max_queue=1).close()
+
+
+def test_a_sink_that_breaks_harms_neither_the_thread_nor_other_sinks(caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> None:
+        raise RuntimeError("no room in the sink")
+
+    sink = Sink()
+    pool = CryptoPool(threads=1, max_queue=100)
+    pool.submit([Submission([right()])], Sink(fail))
+    pool.submit([Submission([wrong()])], sink)
+    pool.start()
+
+    async def story() -> None:
+        assert await pool.verify([right()]) is None
+
+    asyncio.run(asyncio.wait_for(story(), WAIT))
+    pool.close()
+    assert [submission.failed for submission in sink.submissions] == [0]
+    assert "no room in the sink" in caplog.text
+
+
+def test_a_caller_may_give_up() -> None:
+    async def story() -> None:
+        pool = CryptoPool(threads=1, max_queue=100)
+        given_up = asyncio.ensure_future(pool.verify([right()]))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        await asyncio.sleep(0)
+        assert given_up.cancelled()
+        pool.start()
+        assert await pool.verify([right()]) is None
+        pool.close()
+
+    asyncio.run(asyncio.wait_for(story(), WAIT))
+
+
+def test_the_loop_may_end_before_the_pool(caplog: pytest.LogCaptureFixture) -> None:
+    pool = CryptoPool(threads=1, max_queue=100)
+
+    async def story() -> None:
+        asyncio.ensure_future(pool.verify([right()])).add_done_callback(lambda _: None)
+        await asyncio.sleep(0)
+
+    asyncio.run(story())
+    sink = Sink()
+    pool.submit([Submission([right()])], sink)
+    pool.start()
+    pool.close()
+    assert len(sink.submissions) == 1
+    assert caplog.records == []
