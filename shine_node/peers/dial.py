@@ -134,7 +134,7 @@ class Dialer:
         resolve: Callable[[str, int], Awaitable[Sequence[Candidate]]],
     ) -> None:
         self._clock = clock
-        self._tls = tls
+        self.tls = tls
         self._allow_insecure = allow_insecure
         self._allow_private = allow_private
         self._max_frame_bytes = max_frame_bytes
@@ -211,7 +211,7 @@ class Dialer:
         return None
 
     async def _handshake(self, endpoint: Endpoint, sock: socket.socket) -> ClientConnection:
-        tls: dict[str, Any] = {"ssl": self._tls, "server_hostname": endpoint.host} if endpoint.secure else {}
+        tls: dict[str, Any] = {"ssl": self.tls, "server_hostname": endpoint.host} if endpoint.secure else {}
         try:
             return await connect(
                 endpoint.url,

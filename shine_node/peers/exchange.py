@@ -6,6 +6,7 @@ from collections.abc import Callable
 from itertools import count
 
 from shine_node.peers.queue import LinkRequest, RequestQueue
+from shine_node.peers.snapshot import printable
 from shine_node.protocol.envelope import Answer, encode_request
 from shine_node.protocol.errors import (
     CallerTimeout,
@@ -101,8 +102,8 @@ class Exchange:
             if not request.future.done():
                 request.future.set_result(answer.payload)
         else:
-            refusal = PeerRefused(self._server, request.op, answer.status, answer.error, answer.message)
-            self._fail(request, refusal)
+            code, message = printable(answer.error), printable(answer.message)  # they go to logs, and come from outside
+            self._fail(request, PeerRefused(self._server, request.op, answer.status, code, message))
         self._start_next(now)
         return True
 

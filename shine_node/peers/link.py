@@ -23,6 +23,7 @@ from shine_node.peers.priorities import Priority
 from shine_node.peers.queue import LinkRequest
 from shine_node.peers.settings import PoolSettings
 from shine_node.peers.snapshot import LinkState, PeerSnapshot, printable
+from shine_node.peers.vitals import Vitals
 from shine_node.peers.waiting import within
 from shine_node.protocol.envelope import decode_answer, encode_request
 from shine_node.protocol.errors import LinkDown, LinkLost
@@ -90,19 +91,11 @@ class Link:
         self._told_reason = ""
         self._retired = False
         self._failures = 0
-        self._connects = 0
         self._wanted = asyncio.Event()
         self._pause_over = asyncio.Event()
         self._alarm = asyncio.Event()
         self._alarm_at = math.inf
-        now = clock.monotonic()
-        self.used_at = now
-        self._received_at = now
-        self._connected_at: float | None = None
-        self._active_at: float | None = None
-        self._pinged_at: float | None = None
-        self._ponged_at: float | None = None
-        self._next_try_at: float | None = None
+        self.vitals = Vitals(clock)
         self._ping: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -143,7 +136,7 @@ class Link:
         now = self._clock.monotonic()
         request = LinkRequest(op, payload, priority, now + seconds, asyncio.get_running_loop().create_future())
         self._exchange.submit(request, now)
-        self.used_at = now
+        self.vitals.used_at = now
         if self.state is LinkState.IDLE:
             self._wanted.set()
         try:
@@ -194,6 +187,7 @@ class Link:
     async def _open(self) -> None:
         self.state = LinkState.CONNECTING
         self._loss = ""
+        self._retired = False
         try:
             await within(self._clock, self._settings.connect_timeout_seconds, self._dial())
         except TimeoutError:
@@ -219,15 +213,13 @@ class Link:
 
     async def _serve(self) -> None:
         """Read answers until the connection ends; return only if it was closed because it was idle."""
-        connection, clock, exchange = self._connection, self._clock, self._exchange
+        connection, clock, exchange, vitals = self._connection, self._clock, self._exchange, self.vitals
         assert connection is not None  # noqa: S101
         now = clock.monotonic()
         self.state = LinkState.CONNECTED
         self._failures = 0
         self._told_reason = ""
-        self._connects += 1
-        self._connected_at = self._active_at = self._received_at = self.used_at = now
-        self._pinged_at = self._ponged_at = None
+        vitals.connected(now)
         exchange.connect(self._transmit, now)
         self._wake_by(now)
         _log.info("link to %s (%s) is up%s", self.server_login, self.url, "" if self._hello else ", an older peer")
@@ -235,15 +227,15 @@ class Link:
         try:
             while True:
                 answer = decode_answer(_text(await connection.recv()))
-                self._received_at = self._active_at = now = clock.monotonic()
+                now = clock.monotonic()
+                vitals.heard(now)
                 if answer is not None and exchange.receive(answer, now):
-                    self.used_at = now
+                    vitals.used_at = now
                     if not self.permanent:
                         self._wake_by(now + self._settings.idle_close_seconds)
         except ConnectionClosed:
             if not self._retired:
                 raise
-            self._retired = False
             self._connection = None
 
     def _transmit(self, frame: str) -> None:
@@ -253,7 +245,7 @@ class Link:
         if connection.state is not State.OPEN:
             self._break(connection, "the peer is closing the connection")
             return
-        self._active_at = self._clock.monotonic()
+        self.vitals.active_at = self._clock.monotonic()
         broadcast((connection,), frame)
 
     async def _lose(self, error: Exception) -> None:
@@ -262,7 +254,7 @@ class Link:
         reason = self._reason = printable(self._loss or str(error) or type(error).__name__)
         self.state = LinkState.PAUSE
         seconds = pause_seconds(self._failures, self._random)
-        self._next_try_at = self._clock.monotonic() + seconds
+        next_try_at = self.vitals.next_try_at = self._clock.monotonic() + seconds
         self._pause_over.clear()
         self._exchange.disconnect(LinkLost if was_up else LinkDown, reason)
         level = logging.DEBUG if reason == self._told_reason else logging.WARNING
@@ -271,8 +263,8 @@ class Link:
         self._failures += 1
         await self._hang_up(UNSUPPORTED_DATA if isinstance(error, BinaryFrame) else NORMAL_CLOSURE)
         with suppress(TimeoutError):
-            await within(self._clock, self._next_try_at - self._clock.monotonic(), self._pause_over.wait())
-        self._next_try_at = None
+            await within(self._clock, next_try_at - self._clock.monotonic(), self._pause_over.wait())
+        self.vitals.next_try_at = None
 
     async def _hang_up(self, code: int) -> None:
         if self._connection is not None:
@@ -310,14 +302,14 @@ class Link:
         """Ping or close the connection if that is due; return when to look again."""
         due = math.inf
         if not self.permanent:
-            idle_at = self.used_at + self._settings.idle_close_seconds
+            idle_at = self.vitals.used_at + self._settings.idle_close_seconds
             if idle_at > now:
                 due = idle_at
             elif not self._exchange.busy:
                 self._retire()
                 return due
         if self._ping is None:
-            ping_due = max(self._received_at, self._pinged_at or 0) + self._settings.ping_idle_seconds
+            ping_due = self.vitals.ping_due(self._settings.ping_idle_seconds)
             if ping_due <= now:
                 self._start_ping("no pong")
                 ping_due = now + self._settings.ping_idle_seconds
@@ -338,10 +330,10 @@ class Link:
             self._ping = self._spawn(self._check_pong(connection, loss), "ping")
 
     async def _check_pong(self, connection: ClientConnection, loss: str) -> None:
-        self._pinged_at = self._clock.monotonic()
+        self.vitals.pinged(self._clock.monotonic())
         try:
             await within(self._clock, self._settings.pong_timeout_seconds, _ping(connection))
-            self._ponged_at = self._clock.monotonic()
+            self.vitals.ponged_at = self._clock.monotonic()
         except TimeoutError:
             self._break(connection, f"{loss} within {self._settings.pong_timeout_seconds:g} s")
         except ConnectionClosed:
@@ -360,11 +352,7 @@ class Link:
 
     def snapshot(self) -> PeerSnapshot:
         """Return its state as plain data."""
-        offset = self._clock.now_ms() - self._clock.monotonic() * 1000
-
-        def wall(at: float | None) -> int | None:
-            return None if at is None else round(at * 1000 + offset)
-
+        vitals, wall = self.vitals, self.vitals.wall
         waiting = self._exchange.queue.lengths()
         in_flight = self._exchange.in_flight
         return PeerSnapshot(
@@ -373,12 +361,12 @@ class Link:
             state=self.state,
             permanent=self.permanent,
             capabilities=tuple(sorted(name for name in CAPABILITIES if self.in_force(name))),
-            connected_at_ms=wall(self._connected_at),
-            last_activity_ms=wall(self._active_at),
-            last_ping_ms=wall(self._pinged_at),
-            last_pong_ms=wall(self._ponged_at),
-            next_try_ms=wall(self._next_try_at),
-            reconnects=max(0, self._connects - 1),
+            connected_at_ms=wall(vitals.connected_at),
+            last_activity_ms=wall(vitals.active_at),
+            last_ping_ms=wall(vitals.pinged_at),
+            last_pong_ms=wall(vitals.ponged_at),
+            next_try_ms=wall(vitals.next_try_at),
+            reconnects=max(0, vitals.connects - 1),
             waiting_realtime=waiting[Priority.REALTIME],
             waiting_normal=waiting[Priority.NORMAL],
             waiting_bulk=waiting[Priority.BULK],
@@ -386,7 +374,7 @@ class Link:
             succeeded=self._exchange.succeeded,
             failed=self._exchange.failed,
             timed_out=self._exchange.timed_out,
-            last_error=printable(self._exchange.last_error),
+            last_error=self._exchange.last_error,
         )
 
 

@@ -97,6 +97,15 @@ class Pool:
         if self._resolver is not None:
             self._resolver.close()
 
+    def reload_authorities(self) -> None:
+        """Read ``ca_file`` and the system's authorities again, for the connections that are opened from now on.
+
+        Raises:
+            DialFailed: ``ca_file`` cannot be used; those of before stay.
+        """
+        if self._dialer is not None:
+            self._dialer.tls = make_tls_context(self._settings.ca_file)
+
     async def request(
         self, server: AccessServer, op: str, payload: Mapping[str, object], *, timeout: float | None = None
     ) -> dict[str, Any]:
@@ -197,7 +206,7 @@ class Pool:
         if len(self._links) < self._settings.max_connections:
             return True
         spare = [
-            (link.state is LinkState.CONNECTED, link.used_at, key)
+            (link.state is LinkState.CONNECTED, link.vitals.used_at, key)
             for key, link in self._links.items()
             if not link.permanent and not link.busy
         ]
@@ -264,7 +273,7 @@ class Pool:
             if known is None or known[1] != key[1]:
                 link.set_permanent(False)
                 resting = link.state is LinkState.IDLE or link.state is LinkState.PAUSE
-                if resting and not link.busy and link.used_at <= old:
+                if resting and not link.busy and link.vitals.used_at <= old:
                     self._drop(key, "nobody uses it")
 
     def _complain(self, text: str) -> None:

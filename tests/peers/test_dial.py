@@ -18,6 +18,8 @@ from tests.peers.conftest import Run
 from tests.support.clock import ManualClock, settle
 from tests.support.scripted_peer import PATIENCE, ScriptedPeer
 
+pytestmark = pytest.mark.core
+
 Resolve = Callable[[str, int], Awaitable[Sequence[Candidate]]]
 
 

@@ -113,6 +113,13 @@ def test_a_refusal_carries_what_the_peer_said() -> None:
     assert "507 CODE: why" in wire.exchange.last_error
 
 
+def test_what_the_peer_says_cannot_forge_lines_of_the_log() -> None:
+    wire = Wire()
+    one = wire.ask("one")
+    wire.exchange.receive(Answer(wire.sent[0]["requestId"], 400, "A\nB", "why\n\x1b[2Jnot", {}), START)
+    assert str(failure(one)) == wire.exchange.last_error == "Op at server2: refused (400 A?B: why??[2Jnot)"
+
+
 @pytest.mark.parametrize("status", [100, 199, 300, 304, 400, 599])
 def test_only_200_to_299_is_a_success(status: int) -> None:
     wire = Wire()

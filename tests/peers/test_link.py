@@ -15,6 +15,8 @@ from tests.peers.links import BATCH, BLOCKS, STATUS, ask, closed_port, failure, 
 from tests.support.clock import ManualClock, settle
 from tests.support.scripted_peer import Holder, PeerConnection, ScriptedPeer, never, success
 
+pytestmark = pytest.mark.core
+
 CONNECTED, PAUSE, IDLE, CONNECTING = LinkState.CONNECTED, LinkState.PAUSE, LinkState.IDLE, LinkState.CONNECTING
 
 
@@ -761,6 +763,31 @@ def test_what_is_asked_while_it_closes_waits_for_the_next_connection(run: Run) -
             assert await ask(link) == {}
             assert len(peer.connections) == 2
             assert peer.connections[0].closed_with == 1000
+
+    run(story())
+
+
+def test_a_peer_that_misbehaves_while_the_link_closes(run: Run) -> None:
+    async def story() -> None:
+        clock = ManualClock()
+        async with (
+            ScriptedPeer(script={BLOCKS: never}) as peer,
+            link_to(peer.url, clock, permanent=False, idle_close_seconds=30) as link,
+        ):
+            await ask(link)
+            peer.connections[0].freeze()
+            await clock.advance(30)
+            assert link.state is IDLE
+            await peer.connections[0].send(b"binary")
+            await until_state(link, PAUSE)
+            peer.connections[0].cut()
+            await until(lambda: link._connection is None)
+            await clock.advance(1)
+            await until_state(link, IDLE)
+            request = ask(link, BLOCKS)
+            await peer.until_asked(2)
+            peer.connections[1].cut()
+            assert isinstance(await failure(request), LinkLost), "that it closed once is forgotten"
 
     run(story())
 

@@ -22,6 +22,8 @@ from tests.peers.links import BATCH, BLOCKS, OWN_LOGIN, STATUS, closed_port, fai
 from tests.support.clock import ManualClock, settle
 from tests.support.scripted_peer import Holder, ScriptedPeer, never
 
+pytestmark = pytest.mark.core
+
 OWN_URL = "ws://127.0.0.1:9/ws"
 
 
@@ -213,6 +215,27 @@ def test_tls_with_an_own_authority(run: Run, tmp_path: Path) -> None:
             assert isinstance(error, LinkDown)
             assert "certificate" in str(error)
             assert "certificate" in links(pool)[peer.url].last_error
+
+    run(story())
+
+
+def test_authorities_are_read_again(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        old, new = Authority(tmp_path, "old"), Authority(tmp_path, "new")
+        settings = PoolSettings(allow_private_peers=True, ca_file=old.ca_file)
+        house = House(settings=settings)
+        async with ScriptedPeer(tls=new.server_context("127.0.0.1")) as peer, house.open() as pool:
+            assert isinstance(await failure(request(pool, peer.url)), LinkDown)
+            good = new.ca_file.read_text()
+            old.ca_file.write_text("no certificate")
+            with pytest.raises(DialFailed, match="caFile"):
+                pool.reload_authorities()
+            old.ca_file.write_text(good)
+            pool.reload_authorities()
+            pool.peer_arrived("server2")
+            await until(lambda: states(pool) == [LinkState.IDLE])
+            assert await request(pool, peer.url) == {}
+        house.pool().reload_authorities()
 
     run(story())
 
