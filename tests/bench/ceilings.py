@@ -1,7 +1,7 @@
 """What the server's core and disk could do at best: signatures checked, commits made, round trips answered.
 
 Each runs in a process of its own on the server's core, as the node does. ``python -m tests.bench.ceilings NAME CORE …``
-is such a process; it prints one number, or the address where it echoes.
+is such a process; it prints its numbers, or the address where it echoes.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from shine_node.client.identity import Identity
 from shine_node.client.messages import make_message
 from shine_node.protocol.container import SIGNATURE_BYTES
 from shine_node.protocol.signatures import is_signed_by
-from tests.bench.measure import pin
+from tests.bench.measure import median, pin
 
-__all__ = ["commits_a_second", "pairs_checked_a_second", "round_trip_seconds"]
+__all__ = ["check_pairs", "commit_seconds", "round_trip_seconds"]
 
 SECONDS = 0.7
 ROUND_TRIPS = 1500
@@ -33,13 +33,14 @@ ROW_BYTES = 500
 PROCESS_SECONDS = 60.0
 
 
-def pairs_checked_a_second(core: int) -> float:
-    """Return how many pairs of signatures one core checks per second, one after the other."""
-    return float(_run("signatures", core))
+def check_pairs(core: int) -> tuple[float, float]:
+    """Return how many pairs of signatures one core checks per second, and the processor time of one, seconds."""
+    per_second, busy = _run("signatures", core).split()
+    return float(per_second), float(busy)
 
 
-def commits_a_second(core: int, folder: Path) -> float:
-    """Return how many LMDB commits of one row, each on disk before the next, are made per second in a folder."""
+def commit_seconds(core: int, folder: Path) -> float:
+    """Return the median time of an LMDB commit of one row, each on disk before the next, in a folder."""
     return float(_run("commits", core, str(folder)))
 
 
@@ -52,7 +53,7 @@ async def round_trip_seconds(core: int, frame: bytes) -> float:
             await link.send(frame, text=True)
             await link.recv(decode=False)
             times.append(time.perf_counter() - begin)
-    return sorted(times)[len(times) // 2]
+    return median(times)
 
 
 @asynccontextmanager
@@ -83,33 +84,33 @@ def _run(name: str, core: int, *arguments: str) -> str:
     return done.stdout
 
 
-def _check_signatures() -> float:
+def _check_signatures() -> tuple[float, float]:
     alice = Identity.generate("alice")
     pair = make_message(alice, "bob", "x" * 100, time_ms=1_774_700_000_000)
     copies = [(copy[:-SIGNATURE_BYTES], copy[-SIGNATURE_BYTES:]) for copy in (pair.incoming, pair.outgoing)]
     checked = 0
-    begin = time.perf_counter()
+    begin, busy = time.perf_counter(), time.process_time()
     while (elapsed := time.perf_counter() - begin) < SECONDS:
         for _ in range(50):
             for text, signature in copies:
                 if not is_signed_by(alice.device.public, text, signature):
                     raise AssertionError("a good signature was refused")
         checked += 50
-    return checked / elapsed
+    return checked / elapsed, (time.process_time() - busy) / checked
 
 
 def _commit(folder: Path) -> float:
     file = folder / "commits.mdb"
-    made = 0
+    times: list[float] = []
     with lmdb.open(str(file), subdir=False, map_size=1 << 30) as env:
-        begin = time.perf_counter()
-        while (elapsed := time.perf_counter() - begin) < SECONDS:
-            made += 1
+        end = time.perf_counter() + SECONDS
+        while (begin := time.perf_counter()) < end:
             with env.begin(write=True) as txn:
-                txn.put(made.to_bytes(8, "big"), bytes(ROW_BYTES))
+                txn.put(len(times).to_bytes(8, "big"), bytes(ROW_BYTES))
+            times.append(time.perf_counter() - begin)
     for left in (file, file.with_name(file.name + "-lock")):
         left.unlink()
-    return made / elapsed
+    return median(times)
 
 
 async def _echo() -> None:
@@ -125,7 +126,7 @@ async def _echo() -> None:
 def _main(name: str, core: str, *arguments: str) -> None:
     pin(int(core))
     if name == "signatures":
-        print(_check_signatures())
+        print(*_check_signatures())
     elif name == "commits":
         print(_commit(Path(arguments[0])))
     else:
