@@ -1,6 +1,6 @@
 """What the pool costs: against a bare WebSocket, behind a full queue, and with 200 dead peers.
 
-Run it by hand: ``python -m tests.bench.bench_pool``. It prints three lines of results; the bounds are issue 3's.
+``python -m tests.bench.bench_pool`` runs it alone. The peer is a process of its own, so its time is not the pool's.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import logging
 import multiprocessing
 import resource
 import socket
-import statistics
 import time
 from multiprocessing.connection import Connection
 
@@ -24,6 +23,7 @@ from shine_node.clock import SystemClock
 from shine_node.peers.pool import KnownPeer, Pool, PoolSettings
 from shine_node.protocol.access import AccessServer
 from shine_node.protocol.envelope import decode_answer, encode_answer, encode_request
+from tests.bench.measure import Figure, median, print_figures
 
 SETTINGS = PoolSettings(allow_insecure_peers=True, allow_private_peers=True)
 PAYLOADS = {
@@ -112,9 +112,9 @@ async def against_bare(rounds: int, operations: int) -> dict[str, tuple[float, f
                         pool_times.append((ended - middle) / operations)
                 ratios = [pooled / alone for alone, pooled in zip(bare_times, pool_times, strict=True)]
                 results[kind] = (
-                    statistics.median(bare_times) * 1e6,
-                    statistics.median(pool_times) * 1e6,
-                    statistics.median(ratios),
+                    median(bare_times) * 1e6,
+                    median(pool_times) * 1e6,
+                    median(ratios),
                 )
         await pool.close()
     return results
@@ -144,22 +144,22 @@ async def behind_bulk(queued: int, work_seconds: float) -> dict[str, float]:
         await asyncio.gather(*bulk)
         await pool.close()
     return {
-        "REALTIME median": statistics.median(waits["REALTIME"]),
+        "REALTIME median": median(waits["REALTIME"]),
         "REALTIME greatest": max(waits["REALTIME"]),
-        "NORMAL median": statistics.median(waits["NORMAL"]),
+        "NORMAL median": median(waits["NORMAL"]),
         "NORMAL greatest": max(waits["NORMAL"]),
         "BULK": last,
     }
 
 
-async def with_dead_peers(count: int, seconds: float) -> tuple[float, float]:
+async def with_dead_peers(count: int, seconds: float, *, settle_seconds: float = 80) -> tuple[float, float]:
     """Return the share of one core (%) that dead peers cost in their longest pauses, and the growth of memory (KiB)."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))  # bound and not listening: every connection is refused
         url = f"ws://127.0.0.1:{unused.getsockname()[1]}/"
         pool = make_pool([KnownPeer(f"dead{number}", f"{url}{number}", True) for number in range(count)])
         await pool.start()
-        await asyncio.sleep(80)  # over the steps to those of a minute
+        await asyncio.sleep(settle_seconds)  # over the steps to those of a minute
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         cpu, begun = time.process_time(), time.perf_counter()
         await asyncio.sleep(seconds)
@@ -169,21 +169,43 @@ async def with_dead_peers(count: int, seconds: float) -> tuple[float, float]:
     return share, growth
 
 
+async def measure_pool(rounds: int, operations: int, *, queued: int = 1000, work_ms: float = 4) -> list[Figure]:
+    """Return the cost of the pool beside a bare WebSocket, and the waiting times behind a full queue."""
+    figures = []
+    for kind, (bare, pooled, ratio) in (await against_bare(rounds, operations)).items():
+        what = f"pool: one {kind} request"
+        beside = f"{bare:.0f} µs bare, {(ratio - 1) * 100:+.1f} %"
+        figures.append(Figure(what, f"{pooled:.0f} µs", beside, "at most +15 %", ratio <= 1.15))
+    waits = await behind_bulk(queued, work_ms / 1000)
+    beside = f"behind {queued} BULK of {work_ms:g} ms"
+    for name, value in waits.items():
+        figures.append(Figure(f"waiting: {name}", f"{value:.1f} ms", beside))
+    return figures
+
+
+async def measure_dead_peers(count: int, seconds: float, *, settle_seconds: float = 80) -> list[Figure]:
+    """Return what peers cost that are all down."""
+    share, growth = await with_dead_peers(count, seconds, settle_seconds=settle_seconds)
+    return [
+        Figure(f"{count} dead peers: one core", f"{share:.2f} %", "", "under 1 %", share < 1),
+        Figure(f"{count} dead peers: growth of memory", f"{growth:.0f} KiB", f"in {seconds:g} s"),
+    ]
+
+
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench.bench_pool", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--operations", type=int, default=300)
-    parser.add_argument("--dead-seconds", type=float, default=60, help="0 leaves that part out")
+    parser.add_argument("--dead-seconds", type=float, default=60, help="0 leaves the dead peers out")
     options = parser.parse_args()
-    logging.disable()
-    for kind, (bare, pooled, ratio) in uvloop.run(against_bare(options.rounds, options.operations)).items():
-        print(f"{kind}: bare {bare:.1f} µs, pool {pooled:.1f} µs, ratio {ratio:.3f} (bound 1.15)")
-    waits = uvloop.run(behind_bulk(1000, 0.004))
-    print("behind 1,000 BULK of 4 ms, ms:", ", ".join(f"{name} {value:.1f}" for name, value in waits.items()))
+    logging.disable()  # of each dead peer there is one line
+    figures = uvloop.run(measure_pool(options.rounds, options.operations))
     if options.dead_seconds:
-        share, growth = uvloop.run(with_dead_peers(200, options.dead_seconds))
-        print(f"200 dead peers: {share:.2f} % of one core (bound 1), memory grew by {growth:.0f} KiB")
+        figures += uvloop.run(measure_dead_peers(200, options.dead_seconds))
+    print_figures("Links to other servers", figures)
 
 
 if __name__ == "__main__":
