@@ -32,7 +32,7 @@ def test_sleepers_wake_in_the_order_of_their_times_and_see_them() -> None:
         await clock.advance(5.5)
         assert seen == [("c", 0.0), ("c", 0.0), ("b", 2.0), ("b", 4.0), ("a", 5.0)]
         await clock.advance(10)
-        assert seen[5:] == [("a", 6.0), ("b", 6.0)]
+        assert seen[5:] == [("b", 6.0), ("a", 6.0)], "of two equal times, who slept first"
         assert clock.monotonic() == 15.5
         assert clock.next_wake() is None
         await asyncio.gather(*tasks)
