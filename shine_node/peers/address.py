@@ -15,6 +15,7 @@ _NOT_PUBLIC_EVERYWHERE = (  # versions of Python differ about these
     (IPv4Network("100.64.0.0/10"), "a private"),
     (IPv4Network("192.0.0.0/24"), "a private"),
     (IPv6Network("64:ff9b:1::/48"), "a private"),
+    (IPv6Network("2002::/16"), "a private"),  # 6to4: given up by RFC 7526, and any IPv4 address may hide in it
     (IPv6Network("fec0::/10"), "a private"),
 )
 
@@ -69,21 +70,21 @@ def _one_spelling(host: str) -> str:
 def why_not_public(address: str) -> str | None:
     """Say what an IP address is if links may not go to it by default, such as ``"a private"``; ``None`` if they may.
 
-    An IPv4 address inside an IPv6 one (mapped, 6to4, NAT64) is looked at too, for that is where packets end.
+    An IPv4 address inside an IPv6 one (mapped, NAT64) is what counts, for that is where packets end.
 
     Raises:
         ValueError: this is no IP address.
     """
     ip = ip_address(address)
-    kind = _kind(ip)
-    if kind is None and isinstance(ip, IPv6Address):
-        kind = next((found for inner in _inner(ip) if (found := _kind(inner)) is not None), None)
-    return kind
+    if isinstance(ip, IPv6Address):
+        if ip.ipv4_mapped is not None:
+            return _kind(ip.ipv4_mapped)
+        if ip in _NAT64:
+            return _kind(IPv4Address(int(ip) & 0xFFFF_FFFF))
+    return _kind(ip)
 
 
 def _kind(ip: IPv4Address | IPv6Address) -> str | None:
-    if isinstance(ip, IPv6Address) and ip.ipv4_mapped is not None:
-        return _kind(ip.ipv4_mapped)
     if ip.is_unspecified:
         return "an unspecified"
     if ip.is_loopback:
@@ -97,13 +98,4 @@ def _kind(ip: IPv4Address | IPv6Address) -> str | None:
     for network, kind in _NOT_PUBLIC_EVERYWHERE:
         if ip.version == network.version and ip in network:
             return kind
-    if ip.is_reserved and not (isinstance(ip, IPv6Address) and ip in _NAT64):
-        return "a reserved"
-    return None
-
-
-def _inner(ip: IPv6Address) -> list[IPv4Address]:
-    found = [IPv4Address(int(ip) & 0xFFFF_FFFF)] if ip in _NAT64 else []
-    if ip.sixtofour is not None:
-        found.append(ip.sixtofour)
-    return found
+    return "a reserved" if ip.is_reserved else None

@@ -60,7 +60,6 @@ def test_what_is_no_url_of_a_server(url: str, complaint: str) -> None:
         "2606:4700::1111",
         "::ffff:1.1.1.1",
         "64:ff9b::101:101",
-        "2002:101:101::1",
     ],
 )
 def test_public_addresses(address: str) -> None:
@@ -95,7 +94,8 @@ def test_public_addresses(address: str) -> None:
         ("64:ff9b::a01:203", "a private"),
         ("64:ff9b::7f00:1", "a loopback"),
         ("64:ff9b:1::1", "a private"),
-        ("2002:7f00:1::", "a loopback"),
+        ("2002:7f00:1::", "a private"),
+        ("2002:101:101::1", "a private"),
         ("2002:c0a8:101::1", "a private"),
     ],
 )
