@@ -1,8 +1,9 @@
-"""Runs all benchmarks and prints one table; some minutes. A single one: ``python -m tests.bench.bench_pairs``."""
+"""Runs all benchmarks and prints one table; about ten minutes. A single one: ``python -m tests.bench.bench_pairs``."""
 
 from __future__ import annotations
 
 import argparse
+import logging
 import platform
 import tempfile
 from pathlib import Path
@@ -12,14 +13,17 @@ import uvloop
 from tests.bench.bench_due import FEW, measure_due
 from tests.bench.bench_idle import MESSAGES, measure_idle
 from tests.bench.bench_pairs import measure_memory, measure_pairs
+from tests.bench.bench_pool import measure_dead_peers, measure_pool
 from tests.bench.fill import add_delivered, open_store
-from tests.bench.measure import Figure, cores, print_figures
+from tests.bench.measure import Figure, cores, print_figures, unpin
 
 STREAM = 200_000
+POOL_ROUNDS, POOL_OPERATIONS = 60, 300
+DEAD_PEERS, DEAD_SECONDS = 200, 60
 
 
 def main() -> None:
-    """Run them one after the other; each keeps the server on one core and the load on another."""
+    """Run them one after the other; where there is load, the server has one core and the load another."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5, help="rounds of the pairs; medians are shown")
     parser.add_argument("--dir", type=Path, help="where the stores lie for the time of the run: the disk to measure")
@@ -35,6 +39,10 @@ def main() -> None:
                 add_delivered(store, count)
         figures += [Figure("— idle —"), *uvloop.run(measure_idle(folder / "empty", folder / "full"))]
         figures += [Figure("— due work —"), *measure_due(folder / "few", folder / "full")]
+    unpin()
+    logging.disable()  # of each dead peer there is one line
+    figures += [Figure("— links to other servers —"), *uvloop.run(measure_pool(POOL_ROUNDS, POOL_OPERATIONS))]
+    figures += uvloop.run(measure_dead_peers(DEAD_PEERS, DEAD_SECONDS))
     machine = f"Python {platform.python_version()}, {platform.machine()}"
     print_figures(f"{machine}, server on core {server_core}, load on core {load_core}", figures)
 
