@@ -22,7 +22,7 @@ from shine_node.api.endpoint import Endpoint, client_address
 from shine_node.clock import Clock, SystemClock
 from shine_node.config import LimitsConfig, ListenAddress, config_from_mapping
 from tests.api.talk import Talk, asked
-from tests.peers.certificates import Authority
+from tests.cli.certificates import write_certificate
 from tests.support.clock import settle
 from tests.support.nodes import PATIENCE, eventually, node_settings, run
 
@@ -274,15 +274,17 @@ def test_frames_that_the_endpoint_does_not_take_end_their_connection_with_the_ri
 
 def test_tls_is_spoken_with_the_certificate_that_is_given(tmp_path: Path) -> None:
     async def story() -> None:
-        authority = Authority(tmp_path)
-        trust = ssl.create_default_context(cafile=str(authority.ca_file))
-        async with listening(tls=authority.server_context("127.0.0.1")) as (endpoint, url):
+        cert, key = write_certificate(tmp_path)
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(cert, key)
+        trust = ssl.create_default_context(cafile=str(cert))
+        async with listening(tls=tls) as (endpoint, url):
             assert url.startswith("wss://")
             # One that says nothing does not hold up the end, though its TLS handshake has not begun.
             _, writer = await asyncio.open_connection(*endpoint.addresses[0])
             with pytest.raises(ssl.SSLCertVerificationError):
                 await Talk.open(url)
-            async with await Talk.open(url, ssl=trust) as talk:
+            async with await Talk.open(url, ssl=trust, server_hostname="localhost") as talk:
                 await talk.succeed("Echo")
                 await asyncio.wait_for(endpoint.close(), endpoint_module.HANDSHAKE_SECONDS - 1)
                 assert await talk.end() == 1001

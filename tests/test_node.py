@@ -1,0 +1,504 @@
+"""A whole node: what it needs to start, how it stops, and the exit status of its process."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.sync.client import connect as connect_sync
+
+from shine_node import node as node_module
+from shine_node.cli.node_process import NodeProcess, ReservedPort
+from shine_node.client.connection import Connection
+from shine_node.client.identity import Identity
+from shine_node.client.messages import make_message
+from shine_node.clock import SystemClock
+from shine_node.config import Config, config_from_mapping
+from shine_node.node import STORE_FILE, Node, StartError, run_node
+from shine_node.protocol.access import AccessServer, record_payload
+from shine_node.protocol.errors import ShineError
+from shine_node.store.environment import StoreError
+from tests.api.talk import Talk, asked, node
+from tests.cli.certificates import KEY_WITH_A_PASS_PHRASE, write_certificate
+from tests.support.nodes import PATIENCE, LocalServer, node_settings, run, toml_text
+from tests.support.scripted_peer import PeerConnection, ScriptedPeer
+
+ROOT = Path(__file__).resolve().parents[1]
+PROGRAM = "import sys; from shine_node.cli import main; sys.exit(main())"
+ALICE, BOB = Identity.generate("alice"), Identity.generate("bob")
+
+
+def config(folder: Path, **sections: Any) -> Config:
+    """Return the configuration of a node on a free port."""
+    return config_from_mapping(node_settings("server1", folder, **({"storage": {"mapSizeMiB": 16}} | sections)))
+
+
+def threads_of_a_node() -> list[str]:
+    """Return the names of the threads that a node has and this process has them now."""
+    names = [thread.name for thread in threading.enumerate()]
+    return [name for name in names if name == "store-writer" or name.startswith("crypto-")]
+
+
+async def silence(connection: PeerConnection, request: dict[str, Any]) -> None:
+    """Do not answer."""
+
+
+# --- start ---
+
+
+def test_a_node_that_has_started_answers_and_one_that_has_stopped_leaves_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        one = Node(config(tmp_path))
+        await one.start()
+        [(host, port)] = one.addresses
+        assert one.urls == [one.url] == [f"ws://{host}:{port}/ws"]
+        assert threads_of_a_node()
+        async with await Talk.open(one.url) as talk:
+            await talk.succeed("Ping")
+            stopping = asyncio.ensure_future(one.stop())
+            assert await talk.end() == 1001
+        await stopping
+        assert not threads_of_a_node()
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(host, port)
+        assert not one.fatal.is_set()
+
+    run(story())
+
+
+def test_what_was_stored_is_there_after_a_restart(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with node(tmp_path) as server:
+            record = record_payload(ALICE.access_record([server.access], time_ms=1))
+            await server.request("AddUser", record)
+            await server.restart()
+            assert (await server.request("GetUser", {"login": "alice"}))["exists"] is True
+
+    run(story())
+
+
+def test_the_urls_of_several_addresses(tmp_path: Path) -> None:
+    listen = ["127.0.0.1:0", "localhost:0"]
+    try:
+        with socket.socket(socket.AF_INET6) as six:
+            six.bind(("::1", 0))
+        listen.append("[::1]:0")
+    except OSError:
+        pass
+
+    async def story() -> None:
+        one = Node(config(tmp_path, server={"listen": listen}))
+        await one.start()
+        try:
+            assert len(one.urls) >= len(listen)
+            assert any("[::1]" in url for url in one.urls) is (len(listen) == 3)
+            for url in one.urls:
+                async with await Talk.open(url) as talk:
+                    await talk.succeed("Ping")
+        finally:
+            await one.stop()
+
+    run(story())
+
+
+def test_the_data_are_for_the_nodes_own_user_only(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with node(tmp_path, server={"dataDir": str(tmp_path / "new" / "data")}) as server:
+            folder = tmp_path / "new" / "data"
+            assert folder.stat().st_mode & 0o777 == 0o700
+            assert (folder / STORE_FILE).stat().st_mode & 0o777 == 0o600
+            assert server.node.store.path == folder / STORE_FILE
+
+    run(story())
+
+
+def test_a_data_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StartError, match=r"file/data cannot be made: .*Fix server\.dataDir"):
+        Node(config(tmp_path, server={"dataDir": str(tmp_path / "file" / "data")}))
+
+
+def test_a_second_node_on_one_folder_is_refused_and_the_first_lives_on(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with node(tmp_path) as server:
+            with pytest.raises(StoreError, match=f"in use by another process .PID {os.getpid()}.: stop it"):
+                Node(config_from_mapping(server.settings))
+            await server.request("Ping", {})
+
+    run(story())
+
+
+def test_an_address_in_use_is_told_and_nothing_is_left_running(tmp_path: Path) -> None:
+    async def story() -> None:
+        with closing(socket.create_server(("127.0.0.1", 0))) as other:
+            taken = other.getsockname()[1]
+            one = Node(config(tmp_path, server={"listen": f"127.0.0.1:{taken}"}))
+            with pytest.raises(StartError, match=rf"{taken}.*in use.*Choose another server\.listen"):
+                await one.start()
+        assert not threads_of_a_node()
+        again = Node(config(tmp_path))  # the store is free again
+        await again.start()
+        await again.stop()
+
+    run(story())
+
+
+def test_authorities_that_cannot_be_read_are_told_and_nothing_is_left_running(tmp_path: Path) -> None:
+    broken = tmp_path / "authorities.pem"
+    broken.write_text("no certificate")
+
+    async def story() -> None:
+        one = Node(config(tmp_path, server={"pool": {"caFile": str(broken)}}))
+        with pytest.raises(StartError, match=r"server\.pool\.caFile"):
+            await one.start()
+        assert not threads_of_a_node()
+
+    run(story())
+
+
+# --- TLS ---
+
+
+def test_a_node_with_a_certificate_speaks_tls(tmp_path: Path) -> None:
+    cert, key = write_certificate(tmp_path)
+    trust = ssl.create_default_context(cafile=str(cert))
+
+    async def story() -> None:
+        one = Node(config(tmp_path, server={"tlsCert": str(cert), "tlsKey": str(key)}))
+        await one.start()
+        try:
+            assert one.url.startswith("wss://127.0.0.1:")
+            async with await Talk.open(one.url, ssl=trust, server_hostname="localhost") as talk:
+                await talk.succeed("Ping")
+            with pytest.raises(ssl.SSLCertVerificationError):
+                await Talk.open(one.url)
+        finally:
+            await one.stop()
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("cert", "key"),
+    [
+        ("tls.crt", "missing.key"),
+        ("missing.crt", "tls.key"),
+        ("nonsense", "tls.key"),
+        ("tls.crt", "nonsense"),
+        ("tls.crt", "other.key"),
+        ("tls.crt", "locked.key"),
+        ("tls.key", "tls.crt"),
+    ],
+)
+def test_a_certificate_that_cannot_be_used_is_told_before_anything_is_begun(
+    tmp_path: Path, cert: str, key: str
+) -> None:
+    write_certificate(tmp_path)
+    write_certificate(tmp_path, name="other", seed=b"\1" * 32)
+    (tmp_path / "nonsense").write_text("-----BEGIN CERTIFICATE-----\nno\n-----END CERTIFICATE-----\n")
+    (tmp_path / "locked.key").write_text(KEY_WITH_A_PASS_PHRASE)
+    files = {"tlsCert": str(tmp_path / cert), "tlsKey": str(tmp_path / key)}
+    with pytest.raises(ShineError, match=r"cannot be (used|read)"):
+        Node(config(tmp_path, server=files))
+    assert not (tmp_path / "data").exists()
+
+
+# --- what it does while it runs ---
+
+
+def test_a_node_keeps_a_link_to_the_peers_of_its_configuration(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with ScriptedPeer("server2") as peer:
+            async with node(tmp_path, sync_servers=[{"login": "server2", "url": peer.url}]):
+                await peer.until(lambda: bool(peer.live) and bool(peer.live[0].requests))
+                [hello] = peer.live[0].requests
+                assert (hello["op"], hello["payload"]["serverLogin"]) == ("ServerHello", "server1")
+            await peer.until(lambda: not peer.live)
+
+    run(story())
+
+
+class FailingClock(SystemClock):
+    """A clock that stands for any defect of a part that must never end: the renewal of leases cannot wait by it."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait, or fail where a lease's third is waited for."""
+        if seconds == 259.0:
+            raise RuntimeError("the cause")
+        await super().sleep(seconds)
+
+
+FAILING = {"leaseMs": 777_000}
+
+
+def test_a_node_with_a_part_that_has_failed_says_that_it_cannot_go_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        async with node(tmp_path, clock=FailingClock(), delivery=FAILING) as server:
+            await asyncio.wait_for(server.node.fatal.wait(), PATIENCE)
+
+    with caplog.at_level(logging.CRITICAL, logger="shine_node"):
+        run(story())
+    [record] = [record for record in caplog.records if record.levelno == logging.CRITICAL]
+    assert "the node stops" in record.getMessage()
+    assert record.exc_info and "the cause" in str(record.exc_info[1])
+
+
+# --- stop ---
+
+
+async def add_users(server: LocalServer | NodeProcess, peer: ScriptedPeer) -> None:
+    """Register a user of this server, and one whose server is the peer."""
+    async with await Connection.open(server.url) as client:
+        for user, access in ((ALICE, AccessServer("server1", server.url)), (BOB, AccessServer("server2", peer.url))):
+            await client.request("AddUser", record_payload(user.access_record([access], time_ms=1)))
+
+
+def now_ms() -> int:
+    return SystemClock().now_ms()
+
+
+def test_who_waits_for_an_attempt_when_the_node_stops_is_answered_and_the_message_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_module, "GRACE_SECONDS", 0.1)
+
+    async def story() -> None:
+        async with ScriptedPeer("server2", {"ReceiveIncomingMessage": silence}) as peer, node(tmp_path) as server:
+            await add_users(server, peer)
+            one = make_message(ALICE, "bob", "wait for it", time_ms=now_ms())
+            async with await Talk.open(server.url) as talk:
+                await talk.say(asked("SendMessagePair", one.payload))
+                await peer.until(lambda: bool(peer.requests))
+                stopping = asyncio.ensure_future(server.stop())
+                answer = await talk.hear()
+                assert (answer["status"], answer["payload"]["deliveryState"]) == (200, "accepted")
+                assert await talk.end() == 1001
+                await stopping
+            await server.start()
+            told = await server.request("GetDmDeliveryStatus", {"messageKey": one.outgoing_key})
+            assert (told["known"], told["delivered"]) == (True, False)
+
+    run(story())
+
+
+def test_a_request_that_needs_a_moment_has_it_when_the_node_stops(tmp_path: Path) -> None:
+    async def story() -> None:
+        go_on = asyncio.Event()
+
+        async def slowly(connection: PeerConnection, request: dict[str, Any]) -> None:
+            await go_on.wait()
+            await connection.answer(request)
+
+        async with ScriptedPeer("server2", {"ReceiveIncomingMessage": slowly}) as peer, node(tmp_path) as server:
+            await add_users(server, peer)
+            one = make_message(ALICE, "bob", "just in time", time_ms=now_ms())
+            async with await Talk.open(server.url) as talk:
+                await talk.say(asked("SendMessagePair", one.payload))
+                await peer.until(lambda: bool(peer.requests))
+                stopping = asyncio.ensure_future(server.stop())
+                await asyncio.sleep(0)
+                go_on.set()
+                assert (await talk.hear())["payload"]["deliveryState"] == "delivered"
+                await stopping
+
+    run(story())
+
+
+# --- the process ---
+
+
+@pytest.fixture
+def process_of_before() -> Iterator[None]:
+    """Put back what a node sets for its whole process."""
+    root, wire = logging.getLogger(), logging.getLogger("websockets")
+    before = root.level, list(root.handlers), wire.level, sys.getswitchinterval(), gc.get_threshold()
+    root.handlers.clear()
+    yield
+    root.handlers[:] = before[1]
+    root.setLevel(before[0])
+    wire.setLevel(before[2])
+    sys.setswitchinterval(before[3])
+    gc.set_threshold(*before[4])
+    gc.unfreeze()
+
+
+def run_here(settings: Config, meanwhile: Callable[[], None]) -> int:
+    """Run a node in this thread, and something else in another one; a signal ends the node whatever happens there."""
+    failed: list[BaseException] = []
+
+    def other() -> None:
+        try:
+            meanwhile()
+        except BaseException as problem:
+            failed.append(problem)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=other)
+    watchdog = threading.Timer(3 * PATIENCE, os.kill, (os.getpid(), signal.SIGTERM))
+    watchdog.start()
+    thread.start()
+    status = run_node(settings)
+    watchdog.cancel()
+    for one in (thread, watchdog):
+        one.join()
+    if failed:
+        raise failed[0]
+    return status
+
+
+def until_it_listens(url: str) -> None:
+    """Wait until a node answers."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            with connect_sync(url, proxy=None, open_timeout=PATIENCE) as client:
+                client.send(asked("Ping"))
+                assert '"ok":true' in str(client.recv(PATIENCE))
+                return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+@pytest.mark.usefixtures("process_of_before")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_node_in_good_order(
+    tmp_path: Path, number: signal.Signals, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ReservedPort() as port:
+        url = f"ws://127.0.0.1:{port.number}/ws"
+
+        def meanwhile() -> None:
+            until_it_listens(url)
+            os.kill(os.getpid(), number)
+
+        assert run_here(config_on(tmp_path, port), meanwhile) == 0
+    said = capsys.readouterr()
+    assert said.out == f"listening on {url}\n"
+    assert "stopping" in said.err
+    assert not threads_of_a_node()
+
+
+def config_on(folder: Path, port: ReservedPort, **sections: Any) -> Config:
+    return config_from_mapping(
+        node_settings("server1", folder, port=port.number, **({"storage": {"mapSizeMiB": 16}} | sections))
+    )
+
+
+@pytest.mark.usefixtures("process_of_before")
+def test_a_node_that_cannot_go_on_ends_with_status_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(node_module, "SystemClock", FailingClock)
+    assert run_here(config(tmp_path, delivery=FAILING), lambda: None) == 1
+    assert "CRITICAL shine_node.node: a part of the node has failed" in capsys.readouterr().err
+    assert not threads_of_a_node()
+
+
+@pytest.mark.usefixtures("process_of_before")
+def test_a_node_that_cannot_start_says_why_and_ends_with_status_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as other:
+        assert run_node(config(tmp_path, server={"listen": f"127.0.0.1:{other.getsockname()[1]}"})) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "CRITICAL shine_node.node: cannot listen" in said.err
+    assert "Traceback" not in said.err
+
+
+async def end_of(settings: dict[str, Any], folder: Path) -> tuple[int, str]:
+    """Run a node as a process that ends by itself; return its exit status and what it said on standard error."""
+    file = folder / "ends.toml"
+    file.write_text(toml_text(settings), encoding="utf-8")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        PROGRAM,
+        "run",
+        "--config",
+        str(file),
+        cwd=ROOT,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        out, err = await asyncio.wait_for(process.communicate(), PATIENCE)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        raise
+    assert out == b""
+    assert process.returncode is not None
+    return process.returncode, err.decode()
+
+
+def test_processes_that_cannot_start_end_with_status_1_and_a_sentence(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with node(tmp_path) as server:
+            port = int(server.url.split(":")[2].split("/")[0])
+            taken = node_settings("server1", tmp_path / "other", port=port)
+            same_data = node_settings("server1", server.folder)
+            no_certificate = node_settings(
+                "server1", tmp_path / "third", server={"tlsCert": "/nowhere.crt", "tlsKey": "/nowhere.key"}
+            )
+            ends = await asyncio.gather(
+                *(
+                    end_of(settings, _made(tmp_path / name))
+                    for name, settings in (("1", taken), ("2", same_data), ("3", no_certificate))
+                )
+            )
+            assert [status for status, _ in ends] == [1, 1, 1]
+            for (_, said), words in zip(ends, ("in use", "in use by another process", "tlsCert"), strict=True):
+                assert words in said
+                assert "Traceback" not in said
+                assert len(said.splitlines()) == 1
+            await server.request("Ping", {})  # nothing has happened to the one that was there
+
+    run(story())
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def test_a_process_that_is_told_to_stop_answers_what_is_under_way_and_ends_with_status_0(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with ScriptedPeer("server2", {"ReceiveIncomingMessage": silence}) as peer:
+            file = tmp_path / "node.toml"
+            file.write_text(toml_text(node_settings("server1", tmp_path)), encoding="utf-8")
+            process = await NodeProcess.start(file)
+            try:
+                await add_users(process, peer)
+                idle = await Talk.open(process.url)
+                async with await Talk.open(process.url) as talk:
+                    one = make_message(ALICE, "bob", "last words", time_ms=now_ms())
+                    await talk.say(asked("SendMessagePair", one.payload))
+                    await peer.until(lambda: bool(peer.requests))
+                    stopping = asyncio.ensure_future(process.stop())  # it checks the exit status
+                    assert (await talk.hear())["payload"]["deliveryState"] == "accepted"
+                    assert await talk.end() == 1001
+                assert await idle.end() == 1001
+                await asyncio.wait_for(stopping, PATIENCE)
+            finally:
+                await process.kill()
+
+    run(story())
