@@ -28,8 +28,8 @@ from shine_node.crypto.pool import CryptoPool
 from shine_node.delivery.deliverer import Deliverer
 from shine_node.delivery.intake import Intake
 from shine_node.delivery.status import DeliveryStatus
-from shine_node.delivery.users import Users
 from shine_node.delivery.worker import Worker
+from shine_node.directory.users import Users
 from shine_node.logs import set_up_logging
 from shine_node.peers.dial import DialFailed
 from shine_node.peers.pool import KnownPeer, Pool, PoolSettings

@@ -38,6 +38,7 @@ UNDER_THE_NODE = {
     "control",
     "crypto",
     "delivery",
+    "directory",
     "logs",
     "peers",
     "protocol",
@@ -54,11 +55,12 @@ DOORS: dict[str, set[str]] = {
     "store": {"protocol"} | COMMON,
     "crypto": {"protocol"} | COMMON,
     "peers": {"protocol"} | COMMON,
-    "delivery": {"store", "crypto", "peers", "protocol"} | COMMON,
-    "sync": {"store", "crypto", "peers", "protocol"} | COMMON,
-    "api": {"delivery", "sync", "store", "protocol"} | COMMON,
+    "directory": {"store", "crypto", "peers", "protocol"} | COMMON,  # who is known: delivery and sync both need it
+    "delivery": {"directory", "store", "crypto", "peers", "protocol"} | COMMON,
+    "sync": {"directory", "store", "crypto", "peers", "protocol"} | COMMON,
+    "api": {"delivery", "sync", "directory", "store", "protocol"} | COMMON,
     "client": {"protocol"} | COMMON,
-    "control": {"delivery", "sync", "store", "protocol"} | COMMON,  # and SNAPSHOT
+    "control": {"delivery", "sync", "directory", "store", "protocol"} | COMMON,  # and SNAPSHOT
     "logs": {"protocol"} | COMMON,
     "tls": {"protocol"} | COMMON,
     "node": UNDER_THE_NODE,

@@ -9,7 +9,7 @@ from shine_node.api.connection import Connection, Handler
 from shine_node.delivery.deliverer import Deliverer
 from shine_node.delivery.intake import Intake
 from shine_node.delivery.status import DeliveryStatus
-from shine_node.delivery.users import Users
+from shine_node.directory.users import Users
 from shine_node.protocol.encoding import read_base64, read_optional_number, read_optional_text, read_text
 from shine_node.protocol.keys import parse_message_key
 

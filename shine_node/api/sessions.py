@@ -9,7 +9,7 @@ from typing import Any
 from shine_node.api.connection import Connection, Handler, LiveSession
 from shine_node.api.live import Live
 from shine_node.clock import Clock
-from shine_node.delivery.users import Users
+from shine_node.directory.users import Users
 from shine_node.protocol.encoding import encode_base64
 from shine_node.protocol.errors import BadSignature, UnknownUser
 from shine_node.protocol.sessions import (

@@ -8,7 +8,7 @@ from typing import Any
 
 from shine_node.api.connection import Connection, Handler
 from shine_node.config import Config
-from shine_node.delivery.users import Users
+from shine_node.directory.users import Users
 from shine_node.protocol.access import (
     AccessRecord,
     AccessServer,

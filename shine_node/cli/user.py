@@ -179,7 +179,7 @@ async def _store(config: Config, record: AccessRecord, signed: bool, bch_limit: 
     """Store a record by the node's own way in; return whether the login was known, and whether this is the newest."""
     from shine_node.clock import SystemClock
     from shine_node.crypto.pool import CryptoPool
-    from shine_node.delivery.users import Users
+    from shine_node.directory.users import Users
     from shine_node.store.environment import Store, StoreError
 
     path = _store_file(config, must_exist=False)

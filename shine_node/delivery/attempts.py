@@ -7,7 +7,7 @@ import logging
 from collections.abc import Coroutine, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from shine_node.delivery.users import Users
+from shine_node.directory.users import Users
 from shine_node.protocol.access import AccessRecord, AccessServer, record_payload
 from shine_node.protocol.encoding import encode_base64
 from shine_node.protocol.errors import LinkError, PeerRefused

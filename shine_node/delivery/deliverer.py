@@ -9,7 +9,7 @@ from shine_node.clock import Clock
 from shine_node.delivery.attempts import Attempts, Background, Copies, Peers
 from shine_node.delivery.claims import Claims
 from shine_node.delivery.intake import Accepted
-from shine_node.delivery.users import Users
+from shine_node.directory.users import Users
 from shine_node.protocol.container import SIGNATURE_BYTES, parse_container
 from shine_node.protocol.errors import Refusal
 from shine_node.protocol.pair import Pair

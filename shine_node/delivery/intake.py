@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from shine_node.clock import Clock
 from shine_node.crypto.pool import Check, CryptoPool, Submission
-from shine_node.delivery.users import Users
+from shine_node.directory.users import Users
 from shine_node.protocol.access import User
 from shine_node.protocol.container import CLIENT_AHEAD_MS, PEER_AHEAD_MS, Container, check_clock
 from shine_node.protocol.errors import BadSignature, NotAccessServer, Refusal, ServerBusy, UserNotFound

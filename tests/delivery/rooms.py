@@ -14,8 +14,8 @@ from shine_node.delivery.attempts import Copies
 from shine_node.delivery.deliverer import Deliverer
 from shine_node.delivery.intake import Accepted, Intake
 from shine_node.delivery.status import DeliveryStatus
-from shine_node.delivery.users import Users
 from shine_node.delivery.worker import Worker
+from shine_node.directory.users import Users
 from shine_node.protocol.access import AccessServer
 from shine_node.protocol.errors import LinkDown, PeerRefused, ServerBusy
 from shine_node.protocol.pair import Pair

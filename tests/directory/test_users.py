@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shine_node.client.identity import Identity, KeyPair
-from shine_node.delivery import users as users_module
+from shine_node.directory import users as users_module
 from shine_node.protocol.access import AccessRecord
 from shine_node.protocol.errors import (
     BadFields,

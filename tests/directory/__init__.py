@@ -1,0 +1,1 @@
+"""Tests of ``shine_node/directory``."""
