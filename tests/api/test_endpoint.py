@@ -352,6 +352,30 @@ def test_one_that_does_not_read_does_not_hold_up_the_end(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_one_that_only_pings_and_does_not_read_is_cut(loop: Any) -> None:
+    ping = b"\x89\xfd\0\0\0\0" + b"x" * 125
+
+    async def story() -> None:
+        bounds = {"max_frame_bytes": 65536, "max_outbound_bytes": 65536}
+        async with listening(**bounds) as (endpoint, url), await Talk.open(url) as other:
+            bad = await Talk.open(url)
+            bad.stop_reading()
+
+            async def counted_out() -> bool:
+                if not bad.socket.transport.is_closing():
+                    bad.socket.transport.write(ping * 2000)
+                return endpoint.connections == 1
+
+            await eventually(counted_out)
+            await asyncio.wait_for(await other.socket.ping(), PATIENCE)
+            await other.succeed("Echo")
+            bad.leave()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(asyncio.wait_for(story(), 4 * PATIENCE))
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def test_one_that_says_nothing_does_not_hold_up_the_end(loop: Any) -> None:
     async def story() -> None:
         async with listening() as (endpoint, url):
