@@ -1,0 +1,104 @@
+"""``Reload`` and SIGHUP: the certificate and the configuration are read anew, and taken whole or not at all (§10)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from shine_node.config import Config, Reload, load_config, plan_reload
+from shine_node.protocol.errors import Refusal, ShineError
+
+__all__ = ["BadConfiguration", "Reloader"]
+
+log = logging.getLogger(__name__)
+
+_TLS = ("server.tlsCert", "server.tlsKey")
+
+
+class BadConfiguration(Refusal):
+    """The configuration or the certificate cannot be used; that of before stays in force."""
+
+    status, code = 422, "BAD_CONFIGURATION"
+
+
+class Reloader:
+    """Brings into force what can be while the node runs.
+
+    Args:
+        path: the configuration file; ``None`` where the node was not started from one: then only the certificate is
+            read.
+        running: returns the configuration in force.
+        read_certificate: reads the certificate of a configuration that has one, or raises a ``ShineError`` that says
+            what is wrong, and nothing has changed then.
+        apply: brings a configuration into force; it cannot fail.
+    """
+
+    def __init__(
+        self,
+        *,
+        path: Path | None,
+        running: Callable[[], Config],
+        read_certificate: Callable[[Config], None],
+        apply: Callable[[Config], None],
+    ) -> None:
+        self._path = path
+        self._running = running
+        self._read_certificate = read_certificate
+        self._apply = apply
+        self._turn = asyncio.Lock()
+
+    async def reload(self, payload: Mapping[str, Any]) -> dict[str, object]:
+        """Read anew, and say in the log and in the answer what has changed and what waits for a restart.
+
+        No member of the payload counts.
+
+        Returns:
+            ``changed`` and ``needRestart``: the names of settings that differ from those of before.
+
+        Raises:
+            BadConfiguration: with all mistakes; nothing has changed.
+        """
+        async with self._turn:
+            try:
+                plan = await self._plan()
+                if plan.config.server.tls_cert is not None:
+                    self._read_certificate(plan.config)
+            except ShineError as error:
+                log.error("nothing was reloaded, all stays as it is: %s", error)
+                raise BadConfiguration(str(error)) from None
+            self._apply(plan.config)
+        log.info(
+            "reloaded; changed: %s; for a restart: %s",
+            ", ".join(plan.changed) or "nothing",
+            ", ".join(plan.need_restart) or "nothing",
+        )
+        return {"changed": list(plan.changed), "needRestart": list(plan.need_restart)}
+
+    async def reload_logged(self) -> None:
+        """Do the same for a signal, which has nobody to answer: the log has said what was wrong."""
+        with contextlib.suppress(BadConfiguration):
+            await self.reload({})
+
+    async def _plan(self) -> Reload:
+        running = self._running()
+        if self._path is None:
+            return Reload(running, (), ())
+        return _keep_kind(running, plan_reload(running, await asyncio.to_thread(load_config, self._path)))
+
+
+def _keep_kind(running: Config, plan: Reload) -> Reload:
+    """Leave it to a restart to begin or to end encryption: the sockets that listen are of one kind."""
+    server = plan.config.server
+    if (server.tls_cert is None) is (running.server.tls_cert is None):
+        return plan
+    server = replace(server, tls_cert=running.server.tls_cert, tls_key=running.server.tls_key)
+    return Reload(
+        replace(plan.config, server=server),
+        tuple(name for name in plan.changed if name not in _TLS),
+        (*plan.need_restart, *(name for name in plan.changed if name in _TLS)),
+    )

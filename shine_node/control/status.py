@@ -1,0 +1,138 @@
+"""``Status``: what the node is doing, as one JSON object; and the log's warnings of a store that fills up."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from shine_node import __version__
+from shine_node.clock import Clock
+from shine_node.config import Config
+from shine_node.control.health import StoreReading, peer_warnings, queue_warnings, store_warnings
+from shine_node.peers.snapshot import PeerSnapshot, PoolSnapshot
+from shine_node.store.deliveries import count_open
+from shine_node.store.environment import MAX_WAITING_JOBS, Store
+from shine_node.store.layout import Table
+
+__all__ = ["Gauges", "Status", "read_store"]
+
+log = logging.getLogger(__name__)
+
+WATCH_SECONDS = 60
+
+
+class Gauges(NamedTuple):
+    """What is read of the parts of a running node; none of it waits."""
+
+    urls: Callable[[], Sequence[str]]
+    """Where it listens."""
+    connections: Callable[[], int]
+    """How many clients and servers are connected to it."""
+    crypto_waiting: Callable[[], int]
+    """How many requests wait for their signatures to be checked."""
+    attempts: Callable[[], int]
+    """How many attempts of deliveries are under way."""
+    peers: Callable[[], PoolSnapshot]
+    problems: Callable[[], Sequence[str]]
+    """What else is not well, in words that say what to do."""
+
+
+class Status:
+    """Answers ``Status``, and watches the store.
+
+    Args:
+        config: the configuration that the node was started with.
+        clock: the node's; it counts the uptime from now on.
+    """
+
+    def __init__(self, *, config: Config, clock: Clock, store: Store, gauges: Gauges) -> None:
+        self._config = config
+        self._clock = clock
+        self._store = store
+        self._gauges = gauges
+        self._started = clock.monotonic()
+
+    async def status(self, payload: Mapping[str, Any]) -> dict[str, object]:
+        """Return the state of the node; ``warnings`` is empty where all is well. No member of the payload counts."""
+        gauges, server = self._gauges, self._config.server
+        store, peers = read_store(self._store), gauges.peers()
+        queues = {"crypto": gauges.crypto_waiting(), "writer": self._store.waiting, "attempts": gauges.attempts()}
+        nearly_full = queue_warnings(
+            crypto=queues["crypto"],
+            crypto_bound=self._config.crypto.max_queue,
+            writer=queues["writer"],
+            writer_bound=MAX_WAITING_JOBS,
+        )
+        return {
+            "version": __version__,
+            "login": server.login,
+            "url": server.url,
+            "uptimeSeconds": int(self._clock.monotonic() - self._started),
+            "listening": list(gauges.urls()),
+            "connections": gauges.connections(),
+            "queues": {**queues, "openDeliveries": store.open_deliveries},
+            "store": {
+                "path": str(store.path),
+                "fileBytes": store.file_bytes,
+                "usedBytes": store.used_bytes,
+                "mapBytes": store.map_bytes,
+                "usedShare": round(store.used_share, 4),
+                "diskFreeBytes": store.disk_free_bytes,
+                "users": store.users,
+                "messages": store.messages,
+            },
+            "peers": {
+                "atMs": peers.at_ms,
+                "known": peers.known_peers,
+                "maxConnections": peers.max_connections,
+                "links": [_link(peer) for peer in peers.peers],
+            },
+            "warnings": [*store_warnings(store).values(), *nearly_full, *peer_warnings(peers), *gauges.problems()],
+        }
+
+    async def watch(self) -> None:
+        """Look at the store every ``WATCH_SECONDS``, until cancelled, and warn once when it or its disk fills up."""
+        told: set[str] = set()
+        while True:
+            now = store_warnings(read_store(self._store))
+            now.pop("trouble", None)  # the store has logged it
+            for about in now.keys() - told:
+                log.warning("%s", now[about])
+            told = set(now)
+            await self._clock.sleep(WATCH_SECONDS)
+
+
+def read_store(store: Store) -> StoreReading:
+    """Read the sizes and counts of a store; they stand in its head pages, so nothing is searched."""
+    trouble = store.trouble
+    file_bytes, disk_free_bytes = 0, None
+    try:
+        file_bytes = store.path.stat().st_size
+        disk_free_bytes = shutil.disk_usage(store.path.parent).free
+    except OSError as error:
+        trouble = f"{store.path} is gone ({error.strerror}), what is written now is lost: stop, and restore a backup"
+    with store.read() as txn:
+        return StoreReading(
+            path=store.path,
+            file_bytes=file_bytes,
+            used_bytes=txn.used_bytes(),
+            map_bytes=store.map_size,
+            disk_free_bytes=disk_free_bytes,
+            trouble=trouble,
+            users=txn.count(Table.USERS),
+            messages=txn.count(Table.CONTAINERS),
+            open_deliveries=count_open(txn),
+        )
+
+
+def _link(peer: PeerSnapshot) -> dict[str, object]:
+    described = {_camel(name): value for name, value in dataclasses.asdict(peer).items()}
+    return {**described, "state": peer.state.value, "well": peer.well}
+
+
+def _camel(name: str) -> str:
+    return re.sub("_([a-z])", lambda found: found[1].upper(), name)

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shine_node.control.health import (
+    LEAST_FREE_BYTES,
+    MIB,
+    StoreReading,
+    peer_warnings,
+    queue_warnings,
+    store_warnings,
+)
+from shine_node.peers.snapshot import LinkState, PeerSnapshot, PoolSnapshot
+
+
+def reading(used: int = 0, free: int | None = 10 * LEAST_FREE_BYTES, trouble: str = "") -> StoreReading:
+    return StoreReading(Path("/data/shine.mdb"), 0, used, 1000 * MIB, free, trouble, 0, 0, 0)
+
+
+def snapshot(*states: LinkState) -> PoolSnapshot:
+    peers = [
+        PeerSnapshot(
+            server_login=f"peer{number}",
+            url=f"wss://peer{number}.example/ws",
+            state=state,
+            permanent=True,
+            capabilities=(),
+            connected_at_ms=None,
+            last_activity_ms=None,
+            last_ping_ms=None,
+            last_pong_ms=None,
+            next_try_ms=None,
+            reconnects=0,
+            waiting_realtime=0,
+            waiting_normal=0,
+            waiting_bulk=0,
+            in_flight=None,
+            succeeded=0,
+            failed=0,
+            timed_out=0,
+            last_error="",
+        )
+        for number, state in enumerate(states)
+    ]
+    return PoolSnapshot(0, len(peers), 256, tuple(peers))
+
+
+@pytest.mark.parametrize(
+    ("store", "about"),
+    [
+        (reading(), []),
+        (reading(used=800 * MIB - 1), []),
+        (reading(used=800 * MIB), ["map"]),
+        (reading(free=LEAST_FREE_BYTES), []),
+        (reading(free=LEAST_FREE_BYTES - 1), ["disk"]),
+        (reading(free=0), ["disk"]),
+        (reading(trouble="it is broken"), ["trouble"]),
+        (reading(free=None, trouble="it is gone"), ["trouble"]),
+        (reading(900 * MIB, 0, "it is full"), ["map", "disk", "trouble"]),
+    ],
+)
+def test_what_is_not_well_with_the_store(store: StoreReading, about: list[str]) -> None:
+    assert list(store_warnings(store)) == about
+
+
+def test_what_is_said_of_the_store() -> None:
+    warnings = store_warnings(reading(850 * MIB, 5 * MIB, "it is broken"))
+    assert warnings == {
+        "map": "the store has taken 85% of its 1000 MiB: raise storage.mapSizeMiB and restart, or new messages will be"
+        " refused when it is full",
+        "disk": "5 MiB are free on the disk of /data: make room, or new messages will be refused when it is full",
+        "trouble": "it is broken",
+    }
+
+
+@pytest.mark.parametrize(
+    ("crypto", "writer", "begins"),
+    [
+        (0, 0, []),
+        (7, 79, []),
+        (8, 0, ["8 signatures"]),
+        (0, 80, ["80 writes"]),
+        (10, 100, ["10 signatures", "100 writes"]),
+    ],
+)
+def test_queues_that_are_nearly_full(crypto: int, writer: int, begins: list[str]) -> None:
+    warnings = queue_warnings(crypto=crypto, crypto_bound=10, writer=writer, writer_bound=100)
+    assert [" ".join(warning.split()[:2]) for warning in warnings] == begins
+
+
+def test_links_that_are_not_well() -> None:
+    assert peer_warnings(snapshot()) == []
+    assert peer_warnings(snapshot(LinkState.CONNECTED, LinkState.IDLE, LinkState.CLOSED)) == []
+    assert peer_warnings(snapshot(LinkState.CONNECTED, LinkState.PAUSE, LinkState.CONNECTING)) == [
+        "2 of 3 links are not connected and tried again: peer1, peer2"
+    ]
+    [many] = peer_warnings(snapshot(*[LinkState.PAUSE] * 6))
+    assert many == "6 of 6 links are not connected and tried again: peer0, peer1, peer2, peer3, peer4, …"

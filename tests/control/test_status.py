@@ -1,0 +1,193 @@
+"""``Status`` of a real store, and the warnings in the log."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import orjson
+import pytest
+
+from shine_node import __version__
+from shine_node.config import Config, config_from_mapping
+from shine_node.control import status as status_module
+from shine_node.control.status import WATCH_SECONDS, Gauges, Status
+from shine_node.peers.snapshot import LinkState, PoolSnapshot
+from shine_node.store.environment import Store
+from shine_node.store.layout import Table
+from tests.control.conftest import Run
+from tests.control.test_health import snapshot
+from tests.support.clock import ManualClock
+
+MIB = 2**20
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store(tmp_path / "shine.mdb", map_size=4 * MIB)
+    yield store
+    store.close()
+
+
+def config() -> Config:
+    return config_from_mapping(
+        {"server": {"login": "Home", "url": "wss://home.example/ws"}, "crypto": {"maxQueue": 10}}
+    )
+
+
+def make_status(
+    store: Store,
+    clock: ManualClock,
+    *,
+    peers: PoolSnapshot | None = None,
+    crypto_waiting: int = 3,
+    problems: tuple[str, ...] = (),
+) -> Status:
+    gauges = Gauges(
+        urls=lambda: ["ws://127.0.0.1:7070/ws"],
+        connections=lambda: 5,
+        crypto_waiting=lambda: crypto_waiting,
+        attempts=lambda: 2,
+        peers=lambda: peers or snapshot(),
+        problems=lambda: problems,
+    )
+    return Status(config=config(), clock=clock, store=store, gauges=gauges)
+
+
+ROWS = range(84)
+
+
+def fill(store: Store) -> None:
+    """Take more than four fifths of the map."""
+    for row in ROWS:
+        store.write_now(lambda txn, key=b"%d" % row: txn.put(Table.SESSIONS, key, bytes(40_000)))
+
+
+def empty(store: Store) -> None:
+    for row in ROWS:
+        store.write_now(lambda txn, key=b"%d" % row: txn.delete(Table.SESSIONS, key))
+
+
+def test_a_node_that_is_well(run: Run, store: Store) -> None:
+    async def story() -> None:
+        clock = ManualClock()
+        status = make_status(store, clock, peers=snapshot(LinkState.CONNECTED))
+        await clock.advance(90.5)
+        answer = orjson.loads(orjson.dumps(await status.status({})))
+        sizes = answer["store"]
+        assert 0 < sizes.pop("usedBytes") <= sizes.pop("fileBytes") < 4 * MIB
+        assert 0 < sizes.pop("usedShare") < 0.1
+        assert sizes.pop("diskFreeBytes") > 0
+        assert sizes == {"path": str(store.path), "mapBytes": 4 * MIB, "users": 0, "messages": 0}
+        [link] = answer["peers"].pop("links")
+        assert answer == {
+            "version": __version__,
+            "login": "Home",
+            "url": "wss://home.example/ws",
+            "uptimeSeconds": 90,
+            "listening": ["ws://127.0.0.1:7070/ws"],
+            "connections": 5,
+            "queues": {"crypto": 3, "writer": 0, "attempts": 2, "openDeliveries": 0},
+            "store": sizes,
+            "peers": {"atMs": 0, "known": 1, "maxConnections": 256},
+            "warnings": [],
+        }
+        assert link == {
+            "serverLogin": "peer0",
+            "url": "wss://peer0.example/ws",
+            "state": "connected",
+            "well": True,
+            "permanent": True,
+            "capabilities": [],
+            "connectedAtMs": None,
+            "lastActivityMs": None,
+            "lastPingMs": None,
+            "lastPongMs": None,
+            "nextTryMs": None,
+            "reconnects": 0,
+            "waitingRealtime": 0,
+            "waitingNormal": 0,
+            "waitingBulk": 0,
+            "inFlight": None,
+            "succeeded": 0,
+            "failed": 0,
+            "timedOut": 0,
+            "lastError": "",
+        }
+
+    run(story())
+
+
+def test_counts(run: Run, store: Store) -> None:
+    def rows(txn) -> None:
+        for table, count in ((Table.USERS, 2), (Table.CONTAINERS, 3), (Table.DUE_ATTEMPTS, 4)):
+            for number in range(count):
+                txn.put(table, bytes([number]), b"row")
+
+    store.write_now(rows)
+
+    async def story() -> None:
+        answer = await make_status(store, ManualClock()).status({})
+        assert (answer["store"]["users"], answer["store"]["messages"]) == (2, 3)
+        assert answer["queues"]["openDeliveries"] == 4
+
+    run(story())
+
+
+def test_all_that_is_not_well_is_told(run: Run, store: Store) -> None:
+    fill(store)
+
+    async def story() -> None:
+        status = make_status(
+            store, ManualClock(), peers=snapshot(LinkState.PAUSE), crypto_waiting=9, problems=("no certificate",)
+        )
+        full, queue, peer, certificate = (await status.status({}))["warnings"]
+        assert full.startswith("the store has taken 8")
+        assert queue.startswith("9 signatures wait to be checked, at 10 requests are refused")
+        assert peer == "1 of 1 links are not connected and tried again: peer0"
+        assert certificate == "no certificate"
+
+    run(story())
+
+
+def test_a_store_whose_file_is_gone(run: Run, store: Store) -> None:
+    store.path.unlink()
+
+    async def story() -> None:
+        answer = await make_status(store, ManualClock()).status({})
+        assert (answer["store"]["fileBytes"], answer["store"]["diskFreeBytes"]) == (0, None)
+        assert answer["warnings"] == [
+            f"{store.path} is gone (No such file or directory), what is written now is lost: stop, and restore a backup"
+        ]
+
+    run(story())
+
+
+def test_the_log_warns_once_of_a_store_that_fills_up(
+    run: Run, store: Store, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        clock = ManualClock()
+        status = make_status(store, clock)
+        watching = asyncio.ensure_future(status.watch())
+        await clock.advance(5 * WATCH_SECONDS)
+        assert caplog.records == []
+        fill(store)
+        await clock.advance(5 * WATCH_SECONDS)
+        [record] = caplog.records
+        assert record.levelno == logging.WARNING
+        assert record.message.startswith("the store has taken 8")
+
+        empty(store)
+        await clock.advance(WATCH_SECONDS)
+        fill(store)
+        monkeypatch.setattr(status_module.shutil, "disk_usage", lambda folder: SimpleNamespace(free=MIB))
+        await clock.advance(2 * WATCH_SECONDS)
+        assert sorted(record.message.split(" ")[0] for record in caplog.records[1:]) == ["1", "the"]
+        watching.cancel()
+        await asyncio.wait([watching])
+
+    run(story())
