@@ -83,6 +83,11 @@ class Endpoint:
         """Connections that are open."""
         return self._count.total
 
+    def change_limits(self, limits: LimitsConfig) -> None:
+        """Go on with other limits, for connections that come from now on; the size of frames stays as it is."""
+        self._limits = limits
+        self._count.change(greatest=limits.max_connections, greatest_per_address=limits.max_connections_per_address)
+
     @property
     def addresses(self) -> list[tuple[str, int]]:
         """Host and port of every socket that listens."""

@@ -51,6 +51,11 @@ class AddressCount:
         self.total = 0
         """Connections that are open."""
 
+    def change(self, *, greatest: int, greatest_per_address: int) -> None:
+        """Go on with other bounds; who is connected stays."""
+        self._greatest = greatest
+        self._greatest_per_address = greatest_per_address
+
     def refusal(self, address: str) -> str | None:
         """Say why one more connection of an address is too many, or ``None`` if it is not."""
         if self.total >= self._greatest:

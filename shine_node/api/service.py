@@ -22,7 +22,8 @@ class ServiceOperations:
     """
 
     def __init__(self, *, config: Config, clock: Clock, peer_arrived: Callable[[str], None]) -> None:
-        self._config = config
+        self.config = config
+        """In force now."""
         self._clock = clock
         self._peer_arrived = peer_arrived
 
@@ -37,7 +38,7 @@ class ServiceOperations:
 
     async def get_server_info(self, connection: Connection, payload: dict[str, Any]) -> Mapping[str, object]:
         """Return what the operator says of the server."""
-        server = self._config.server
+        server = self.config.server
         return {
             "url": server.url,
             "version": __version__,
@@ -50,6 +51,6 @@ class ServiceOperations:
     async def server_hello(self, connection: Connection, payload: dict[str, Any]) -> Mapping[str, object]:
         """Take note of who the peer says it is; its word is taken on trust for now (seed 003 §1)."""
         hello = parse_hello(payload)
-        connection.introduce(hello, self._config.limits.peer_requests_per_second)
+        connection.introduce(hello, self.config.limits.peer_requests_per_second)
         self._peer_arrived(hello.server_login)
-        return {"accepted": True, **hello_payload(self._config.server.login)}
+        return {"accepted": True, **hello_payload(self.config.server.login)}

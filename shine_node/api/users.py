@@ -30,7 +30,8 @@ class UserOperations:
     """Registers users, takes their newer records, and says who is known here."""
 
     def __init__(self, *, config: Config, users: Users) -> None:
-        self._config = config
+        self.config = config
+        """In force now."""
         self._users = users
 
     @property
@@ -47,9 +48,9 @@ class UserOperations:
     async def add_user(self, connection: Connection, payload: dict[str, Any]) -> Mapping[str, object]:
         """Register a login that is new here."""
         unsigned = all(payload.get(field) is None for field in _SIGNED_FIELDS)
-        if unsigned and self._config.registration.allow_unsigned:
+        if unsigned and self.config.registration.allow_unsigned:
             login, blockchain_name, keys = parse_identity(payload)
-            own = AccessServer(self._config.server.login, self._config.server.url)
+            own = AccessServer(self.config.server.login, self.config.server.url)
             record = AccessRecord(login, blockchain_name, *keys, (own,), 0, b"")
         else:
             record = self._parse(payload)
@@ -104,10 +105,10 @@ class UserOperations:
         return {"logins": self._users.search(read_text(payload, "prefix"), SEARCH_LIMIT)}
 
     def _parse(self, payload: dict[str, Any]) -> AccessRecord:
-        return parse_record(payload, allow_insecure=self._config.server.pool.allow_insecure_peers)
+        return parse_record(payload, allow_insecure=self.config.server.pool.allow_insecure_peers)
 
     def _comes_here(self, record: AccessRecord) -> bool:
-        return record.names_server(self._config.server.login)
+        return record.names_server(self.config.server.login)
 
     def _may_bring_first(self, connection: Connection, record: AccessRecord, payload: dict[str, Any]) -> None:
         """Say who may make a login known by ``SetUserAccess``: a registration, or a peer that may vouch for it (§3)."""
@@ -116,13 +117,13 @@ class UserOperations:
             return
         if connection.hello is not None:
             peer = connection.hello.server_login
-            configured = any(server.login.lower() == peer.lower() for server in self._config.sync_servers)
+            configured = any(server.login.lower() == peer.lower() for server in self.config.sync_servers)
             if configured or record.names_server(peer):
                 return
         raise Forbidden("the first record of a login must come from one of its own servers, or by AddUser")
 
     def _may_register(self, payload: dict[str, Any]) -> None:
-        registration = self._config.registration
+        registration = self.config.registration
         if registration.mode == "closed":
             raise RegistrationClosed("this server takes no registrations: ask its owner to add you")
         if registration.mode == "token":

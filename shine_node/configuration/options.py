@@ -284,15 +284,14 @@ OPTIONS = (
         False,
         "Whether clients may register users without a signed record; such users are known to this server alone.",
     ),
-    Option("limits", "maxBodyBytes", Number(1, _MEBIBYTES_16), 65536, "Bytes of one message.", reloads=True),
-    Option("limits", "maxBlockBytes", Number(1, 4194304), 524288, "Bytes of one block of a chain.", reloads=True),
+    Option("limits", "maxBodyBytes", Number(1, _MEBIBYTES_16), 65536, "Bytes of one message."),
+    Option("limits", "maxBlockBytes", Number(1, 4194304), 524288, "Bytes of one block of a chain."),
     Option(
         "limits",
         "maxFrameBytes",
         Number(65536, 67108864),
         1048576,
         "Bytes of one frame, at least 4 x maxBodyBytes + 65536 and 1.4 x maxBlockBytes + 65536.",
-        reloads=True,
     ),
     Option(
         "limits",

@@ -23,7 +23,7 @@ from shine_node.clock import Clock, SystemClock
 from shine_node.config import LimitsConfig, ListenAddress, config_from_mapping
 from tests.api.talk import Talk, asked
 from tests.cli.certificates import write_certificate
-from tests.support.clock import settle
+from tests.support.clock import ManualClock, settle
 from tests.support.nodes import PATIENCE, eventually, node_settings, run
 
 LOOPBACK = ListenAddress("127.0.0.1", 0)
@@ -150,6 +150,22 @@ def test_connections_in_all_are_bounded_exactly_also_when_they_come_at_once() ->
                 await talk.succeed("Echo")
             for talk in inside[1:]:
                 await talk.close()
+
+    run(story())
+
+
+def test_other_limits_hold_for_those_who_come_from_now_on() -> None:
+    async def story() -> None:
+        few = {"max_connections": 1, "requests_per_second": 100}
+        async with listening(clock=ManualClock(), **few) as (endpoint, url), await Talk.open(url) as before:
+            await before.succeed("Echo")
+            assert (await refusal_of(url))[0] == 503
+            endpoint.change_limits(limits(max_connections=2, requests_per_second=1))
+            async with await Talk.open(url) as after:
+                await after.succeed("Echo")
+                assert await after.refused("Echo") == (429, "RATE_LIMITED")
+                await before.succeed("Echo")
+                assert (await refusal_of(url))[0] == 503
 
     run(story())
 

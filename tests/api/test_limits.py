@@ -87,6 +87,18 @@ def test_connections_of_one_address_are_bounded() -> None:
     assert count.refusal("a") is None
 
 
+def test_other_bounds_hold_from_now_on() -> None:
+    count = AddressCount(greatest=2, greatest_per_address=2)
+    count.add("a")
+    count.add("a")
+    count.change(greatest=3, greatest_per_address=1)
+    assert "from this address" in (count.refusal("a") or "")
+    assert count.refusal("b") is None
+    count.change(greatest=1, greatest_per_address=9)
+    assert "too many connections" in (count.refusal("b") or "")
+    assert count.total == 2
+
+
 @pytest.mark.parametrize("addresses", [1, 1000])
 def test_addresses_that_have_gone_take_no_room(addresses: int) -> None:
     count = AddressCount(greatest=10_000, greatest_per_address=3)
