@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import signal
-import ssl
 import sys
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
@@ -24,6 +24,11 @@ from shine_node.api.sessions import SessionOperations
 from shine_node.api.users import UserOperations
 from shine_node.clock import Clock, SystemClock
 from shine_node.config import Config
+from shine_node.control.place import Place, own_path
+from shine_node.control.reload import Reloader
+from shine_node.control.server import ControlServer, Operation
+from shine_node.control.status import Gauges, Status
+from shine_node.control.users import AddUser
 from shine_node.crypto.pool import CryptoPool
 from shine_node.delivery.deliverer import Deliverer
 from shine_node.delivery.intake import Intake
@@ -35,7 +40,8 @@ from shine_node.peers.dial import DialFailed
 from shine_node.peers.pool import KnownPeer, Pool, PoolSettings
 from shine_node.protocol.errors import ShineError
 from shine_node.protocol.schedule import Schedule
-from shine_node.store.environment import Store, StoreError
+from shine_node.store.environment import Store
+from shine_node.tls import Certificate
 
 __all__ = ["STORE_FILE", "Node", "run_node"]
 
@@ -59,14 +65,24 @@ class Node:
     Args:
         config: the checked configuration.
         clock: the clock of the whole node.
+        config_path: the file that the configuration is read from again when it is told to.
+        control_path: where the control socket is to lie; in the data folder where left out.
     """
 
-    def __init__(self, config: Config, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock | None = None,
+        *,
+        config_path: Path | None = None,
+        control_path: Path | None = None,
+    ) -> None:
         self.config = config
+        """In force now."""
         self._clock = clock or SystemClock()
         self.fatal = asyncio.Event()
         """Set when the node can go on no longer; its process should end and be started again."""
-        tls = _tls_context(config)  # before the store, which takes a lock
+        self._certificate = _certificate(config)  # before the store, which takes a lock
         delivery = config.delivery
         schedule = Schedule(delivery.schedule_seconds)
         self.store = Store(_store_path(config), map_size=config.storage.map_size_mib * 2**20, on_fatal=self.fatal.set)
@@ -106,7 +122,8 @@ class Node:
             lease_ms=delivery.lease_ms,
             max_concurrent=delivery.max_concurrent,
         )
-        service = ServiceOperations(config=config, clock=self._clock, peer_arrived=self.pool.peer_arrived)
+        self._service = ServiceOperations(config=config, clock=self._clock, peer_arrived=self.pool.peer_arrived)
+        self._user_operations = UserOperations(config=config, users=self.users)
         messages = MessageOperations(
             intake=intake, deliverer=self._deliverer, status=DeliveryStatus(self.store), users=self.users
         )
@@ -118,15 +135,30 @@ class Node:
         self._endpoint = Endpoint(
             handlers={
                 **gate_handlers(),
-                **service.handlers,
-                **UserOperations(config=config, users=self.users).handlers,
+                **self._service.handlers,
+                **self._user_operations.handlers,
                 **messages.handlers,
                 **sessions.handlers,
                 **self._reading.handlers,
             },
             limits=config.limits,
             clock=self._clock,
-            tls=tls,
+            tls=self._certificate.context if self._certificate is not None else None,
+        )
+        self.reloader = Reloader(
+            path=config_path,
+            running=lambda: self.config,
+            read_certificate=self._certificate.load if self._certificate is not None else None,
+            apply=self._apply,
+        )
+        self._status = Status(config=config, clock=self._clock, store=self.store, gauges=self._gauges())
+        self._control_path = control_path or own_path(config.server.data_dir, {})
+        self._control = ControlServer(
+            operations={
+                "Status": Operation(self._status.status),
+                "AddUser": Operation(AddUser(config=config, users=self.users).add_user),
+                "Reload": Operation(self.reloader.reload),
+            }
         )
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -154,6 +186,7 @@ class Node:
 
         Raises:
             StartError: an address cannot be listened on, or the authorities for peers cannot be read.
+            ControlError: the control socket cannot be made.
         """
         try:
             await self._start()
@@ -171,7 +204,12 @@ class Node:
         self._tasks = [
             asyncio.create_task(self._guard(self._worker.run()), name="worker"),
             asyncio.create_task(self._guard(self._deliverer.claims.renew_forever()), name="leases"),
+            asyncio.create_task(self._guard(self._status.watch()), name="store watch"),
         ]
+        if self._certificate is not None:
+            watching = self._guard(self._certificate.watch(self._clock))
+            self._tasks.append(asyncio.create_task(watching, name="certificate"))
+        await self._control.start(Place(self._control_path, self.config.server.data_dir))
         try:
             await self._endpoint.start(self.config.server.listen)
         except OSError as error:
@@ -179,6 +217,7 @@ class Node:
 
     async def stop(self) -> None:
         """Stop all parts in order: no new requests, then what is under way, then what is waiting for the disk."""
+        await self._control.close()
         await self._endpoint.settle(GRACE_SECONDS)
         for task in self._tasks:
             task.cancel()
@@ -202,6 +241,24 @@ class Node:
             log.critical("a part of the node has failed; the node stops", exc_info=True)
             self.fatal.set()
 
+    def _gauges(self) -> Gauges:
+        certificate = self._certificate
+        return Gauges(
+            urls=lambda: self.urls,
+            connections=lambda: self._endpoint.connections,
+            crypto_waiting=lambda: self._crypto.waiting,
+            attempts=lambda: len(self._deliverer.claims),
+            peers=self.pool.snapshot,
+            problems=lambda: [certificate.problem] if certificate is not None and certificate.problem else [],
+        )
+
+    def _apply(self, config: Config) -> None:
+        """Bring a configuration into force, of which only differs what can change while the node runs."""
+        if config.log != self.config.log:
+            set_up_logging(config.log)
+        self.config = self._service.config = self._user_operations.config = config
+        self._endpoint.change_limits(config.limits)
+
     def _known_peers(self) -> Iterator[KnownPeer]:
         for server in self.config.sync_servers:
             yield KnownPeer(server.login, server.url, permanent=True)
@@ -209,6 +266,8 @@ class Node:
 
 def run_node(config: Config, *, config_path: Path | None = None) -> int:
     """Run a node until SIGTERM or SIGINT, and return the exit status: 0 after a signal, 1 if it could not go on.
+
+    SIGHUP lets it read its certificate and ``config_path`` again.
 
     It prints ``listening on …`` for each address on standard output once it listens.
     """
@@ -218,32 +277,43 @@ def run_node(config: Config, *, config_path: Path | None = None) -> int:
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_run(config))
+        return runner.run(_run(config, config_path))
 
 
-async def _run(config: Config) -> int:
+async def _run(config: Config, config_path: Path | None) -> int:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
+    hung_up = asyncio.Event()
+    loop.add_signal_handler(signal.SIGHUP, hung_up.set)  # one that comes before the node has started is not lost
     try:
-        node = Node(config)
+        control_path = own_path(config.server.data_dir, os.environ)
+        node = Node(config, config_path=config_path, control_path=control_path)
         await node.start()
         gc.collect()
         gc.freeze()  # what lives as long as the node need not be looked through again
-    except (StartError, StoreError) as error:
+    except ShineError as error:
         log.critical("%s", error)
         return 1
     for url in node.urls:
         print(f"listening on {url}", flush=True)
+    reloading = asyncio.create_task(_reload_when_told(hung_up, node.reloader))
     waits = [asyncio.create_task(event.wait()) for event in (stopping, node.fatal)]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    for wait in waits:
-        wait.cancel()
+    for task in (reloading, *waits):
+        task.cancel()
     log.info("stopping")
     with contextlib.suppress(asyncio.CancelledError):
         await node.stop()
     return 1 if node.fatal.is_set() else 0
+
+
+async def _reload_when_told(told: asyncio.Event, reloader: Reloader) -> None:
+    while True:
+        await told.wait()
+        told.clear()
+        await reloader.reload_logged()
 
 
 def _store_path(config: Config) -> Path:
@@ -254,16 +324,11 @@ def _store_path(config: Config) -> Path:
     return config.server.data_dir / STORE_FILE
 
 
-def _tls_context(config: Config) -> ssl.SSLContext | None:
+def _certificate(config: Config) -> Certificate | None:
     server = config.server
-    if server.tls_cert is None:
+    if server.tls_cert is None or server.tls_key is None:  # the configuration has both or none
         return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        context.load_cert_chain(server.tls_cert, server.tls_key)
-    except (OSError, ssl.SSLError) as error:
-        raise StartError(f"the certificate or its key cannot be used: {error}. Fix server.tlsCert and tlsKey") from None
-    return context
+    return Certificate(server.tls_cert, server.tls_key)
 
 
 def _pool_settings(config: Config) -> PoolSettings:

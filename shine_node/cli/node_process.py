@@ -77,6 +77,8 @@ class NodeProcess:
         """
         log_file = config_file.with_suffix(".log")
         paths = [_FOLDER, *filter(None, [os.environ.get("PYTHONPATH")])]
+        environ = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+        environ.pop("RUNTIME_DIRECTORY", None)  # several nodes would have their control sockets at one place
         with log_file.open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -88,7 +90,7 @@ class NodeProcess:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+                env=environ,
             )
         node = cls(process, log_file)
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -33,8 +32,8 @@ class Reloader:
         path: the configuration file; ``None`` where the node was not started from one: then only the certificate is
             read.
         running: returns the configuration in force.
-        read_certificate: reads the certificate of a configuration that has one, or raises a ``ShineError`` that says
-            what is wrong, and nothing has changed then.
+        read_certificate: reads a certificate and its key, or raises a ``ShineError`` that says what is wrong, and
+            nothing has changed then; ``None`` for a node that has none.
         apply: brings a configuration into force; it cannot fail.
     """
 
@@ -43,7 +42,7 @@ class Reloader:
         *,
         path: Path | None,
         running: Callable[[], Config],
-        read_certificate: Callable[[Config], None],
+        read_certificate: Callable[[Path, Path], None] | None,
         apply: Callable[[Config], None],
     ) -> None:
         self._path = path
@@ -66,8 +65,9 @@ class Reloader:
         async with self._turn:
             try:
                 plan = await self._plan()
-                if plan.config.server.tls_cert is not None:
-                    self._read_certificate(plan.config)
+                server = plan.config.server
+                if self._read_certificate is not None and server.tls_cert is not None and server.tls_key is not None:
+                    self._read_certificate(server.tls_cert, server.tls_key)
             except ShineError as error:
                 log.error("nothing was reloaded, all stays as it is: %s", error)
                 raise BadConfiguration(str(error)) from None
@@ -80,9 +80,13 @@ class Reloader:
         return {"changed": list(plan.changed), "needRestart": list(plan.need_restart)}
 
     async def reload_logged(self) -> None:
-        """Do the same for a signal, which has nobody to answer: the log has said what was wrong."""
-        with contextlib.suppress(BadConfiguration):
+        """Do the same for a signal, which has nobody to answer: the log says what is wrong."""
+        try:
             await self.reload({})
+        except BadConfiguration:
+            pass  # it is in the log
+        except Exception:  # else the next signal would find nobody
+            log.exception("a defect in the reload")
 
     async def _plan(self) -> Reload:
         running = self._running()

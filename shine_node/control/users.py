@@ -11,7 +11,7 @@ from shine_node.protocol.access import AccessRecord, AccessServer, parse_identit
 from shine_node.protocol.encoding import read_optional_number
 from shine_node.protocol.errors import BadFields, BadRequestFormat
 
-__all__ = ["NewUser", "add_user", "read_new_user"]
+__all__ = ["AddUser", "NewUser", "add_user", "read_new_user"]
 
 
 class NewUser(NamedTuple):
@@ -23,6 +23,18 @@ class NewUser(NamedTuple):
     record: AccessRecord
     local: bool
     bch_limit: int | None
+
+
+class AddUser:
+    """Answers ``AddUser``: reads the payload, and stores what it holds."""
+
+    def __init__(self, *, config: Config, users: Users) -> None:
+        self._config = config
+        self._users = users
+
+    async def add_user(self, payload: Mapping[str, Any]) -> dict[str, object]:
+        """Do as ``read_new_user`` and ``add_user`` have it."""
+        return await add_user(self._users, read_new_user(payload, self._config))
 
 
 def read_new_user(payload: Mapping[str, Any], config: Config) -> NewUser:

@@ -29,11 +29,13 @@ def program(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
 
 def test_a_node_runs_and_stops_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("RUNTIME_DIRECTORY", str(tmp_path / "of a service"))
     core = min(os.sched_getaffinity(0))
 
     async def story() -> None:
         node = await NodeProcess.start(config(tmp_path), core=core)
         assert node.running
+        assert (tmp_path / "data" / "control.sock").is_socket()
         assert node.url.startswith("ws://127.0.0.1:")
         assert os.sched_getaffinity(node.pid) == {core}
         async with await Connection.open(node.url) as client:

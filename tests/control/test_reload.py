@@ -21,13 +21,14 @@ class Running:
         self.path = folder / "node.toml"
         self.write(text)
         self.config = load_config(self.path)
-        self.certificates: list[tuple[Path | None, Path | None]] = []
+        self.certificates: list[tuple[Path, Path]] = []
         self.certificate_problem = ""
         self.applied = 0
+        self.broken = False
         self.reloader = Reloader(
             path=self.path if from_file else None,
             running=lambda: self.config,
-            read_certificate=self.read_certificate,
+            read_certificate=self.read_certificate if self.config.server.tls_cert else None,
             apply=self.apply,
         )
 
@@ -35,12 +36,14 @@ class Running:
         head = '[server]\nlogin = "home"\nurl = "wss://home.example/ws"\n'
         self.path.write_text(head + text)
 
-    def read_certificate(self, config: Config) -> None:
+    def read_certificate(self, cert: Path, key: Path) -> None:
         if self.certificate_problem:
             raise ShineError(self.certificate_problem)
-        self.certificates.append((config.server.tls_cert, config.server.tls_key))
+        self.certificates.append((cert, key))
 
     def apply(self, config: Config) -> None:
+        if self.broken:
+            raise ValueError("the cause")
         self.config = config
         self.applied += 1
 
@@ -143,6 +146,24 @@ def test_a_node_without_a_file_reads_its_certificate_only(run: Run, tmp_path: Pa
     async def story() -> None:
         assert await node.reloader.reload({}) == {"changed": [], "needRestart": []}
         assert node.certificates == [(tmp_path / "a.crt", tmp_path / "a.key")]
+
+    run(story())
+
+
+def test_a_defect_at_a_signal_is_logged_and_the_next_one_finds_somebody(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = Running(tmp_path)
+    node.write('[log]\nlevel = "debug"')
+
+    async def story() -> None:
+        node.broken = True
+        await node.reloader.reload_logged()
+        [record] = caplog.records
+        assert record.message == "a defect in the reload" and record.exc_info
+        node.broken = False
+        await node.reloader.reload_logged()
+        assert node.config.log.level == "debug"
 
     run(story())
 

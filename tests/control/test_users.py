@@ -11,7 +11,7 @@ import pytest
 
 from shine_node.client.identity import Identity
 from shine_node.config import Config, config_from_mapping
-from shine_node.control.users import add_user, read_new_user
+from shine_node.control.users import AddUser, add_user, read_new_user
 from shine_node.crypto.pool import CryptoPool
 from shine_node.directory.users import Users
 from shine_node.protocol.access import AccessServer, record_payload
@@ -70,6 +70,9 @@ def test_a_user_of_this_server_alone(run: Run, tmp_path: Path) -> None:
                 "applied": True,
                 "servedHere": True,
             }
+            bob = {**IDENTITY, "login": "Bob", "blockchainName": "Bob-001"}
+            answer = await AddUser(config=config(), users=known).add_user({"identity": bob})
+            assert answer == {"login": "Bob", "known": False, "applied": True, "servedHere": True}
             user = known.get("alice")
             assert user is not None and user.record == new.record
             with pytest.raises(UserAlreadyExists):
