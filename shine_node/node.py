@@ -201,6 +201,7 @@ class Node:
             await self.pool.start()
         except DialFailed as error:
             raise StartError(str(error)) from None
+        await self._control.start(Place(self._control_path, self.config.server.data_dir))
         self._tasks = [
             asyncio.create_task(self._guard(self._worker.run()), name="worker"),
             asyncio.create_task(self._guard(self._deliverer.claims.renew_forever()), name="leases"),
@@ -209,7 +210,6 @@ class Node:
         if self._certificate is not None:
             watching = self._guard(self._certificate.watch(self._clock))
             self._tasks.append(asyncio.create_task(watching, name="certificate"))
-        await self._control.start(Place(self._control_path, self.config.server.data_dir))
         try:
             await self._endpoint.start(self.config.server.listen)
         except OSError as error:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect as connect_sync
 
 from shine_node import node as node_module
@@ -26,14 +27,18 @@ from shine_node.client.connection import Connection
 from shine_node.client.identity import Identity
 from shine_node.client.messages import make_message
 from shine_node.clock import SystemClock
-from shine_node.config import Config, config_from_mapping
+from shine_node.config import Config, config_from_mapping, load_config
+from shine_node.control.place import ControlError
 from shine_node.node import STORE_FILE, Node, StartError, run_node
 from shine_node.protocol.access import AccessServer, record_payload
 from shine_node.protocol.errors import ShineError
 from shine_node.store.environment import StoreError
+from shine_node.tls import CHECK_SECONDS
 from tests.api.talk import Talk, asked, node
 from tests.cli.certificates import KEY_WITH_A_PASS_PHRASE, write_certificate
-from tests.support.nodes import PATIENCE, LocalServer, node_settings, run, toml_text
+from tests.control.conftest import Asker
+from tests.support.clock import ManualClock
+from tests.support.nodes import PATIENCE, LocalServer, eventually, node_settings, run, toml_text
 from tests.support.scripted_peer import PeerConnection, ScriptedPeer
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -214,6 +219,213 @@ def test_a_certificate_that_cannot_be_used_is_told_before_anything_is_begun(
     with pytest.raises(ShineError, match=r"cannot be (used|read)"):
         Node(config(tmp_path, server=files))
     assert not (tmp_path / "data").exists()
+
+
+# --- the control socket and what is read anew ---
+
+
+def test_the_control_socket_tells_how_the_node_is_and_adds_users(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with ScriptedPeer("server2", {"ReceiveIncomingMessage": silence}) as peer:
+            peers = [{"login": "server2", "url": peer.url}]
+            async with node(tmp_path, sync_servers=peers) as server, await Talk.open(server.url) as talk:
+                await peer.until(lambda: bool(peer.live) and bool(peer.live[0].requests))
+                path = server.folder / "data" / "control.sock"
+                assert path.stat().st_mode & 0o777 == 0o660
+                await talk.succeed("Ping")
+                async with Asker(path) as asker:
+                    added = await asker.ask(
+                        "AddUser", {"record": record_payload(ALICE.access_record([server.access], time_ms=1))}
+                    )
+                    assert added["payload"]["applied"] is True
+                    await talk.succeed(
+                        "AddUser", record_payload(BOB.access_record([AccessServer("server2", peer.url)], time_ms=1))
+                    )
+                    await talk.say(
+                        asked("SendMessagePair", make_message(ALICE, "bob", "hello", time_ms=now_ms()).payload)
+                    )
+                    await peer.until(lambda: bool(peer.requests))
+                    status = (await asker.ask("Status"))["payload"]
+                assert (status["login"], status["listening"]) == ("server1", [server.url])
+                assert status["connections"] == 1
+                assert status["queues"] == {"crypto": 0, "writer": 0, "attempts": 1, "openDeliveries": 1}
+                assert (status["store"]["users"], status["store"]["messages"]) == (2, 1)
+                [link] = status["peers"]["links"]
+                assert (link["serverLogin"], link["state"], link["inFlight"]) == (
+                    "server2",
+                    "connected",
+                    "ReceiveIncomingMessage",
+                )
+                assert status["warnings"] == []
+            assert not path.exists()
+
+    run(story())
+
+
+def test_a_control_socket_that_cannot_be_made_is_told_and_nothing_is_left_running(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "control.sock").write_text("a letter")
+
+    async def story() -> None:
+        one = Node(config(tmp_path))
+        with pytest.raises(ControlError, match="is in the way of the control socket"):
+            await one.start()
+        assert not threads_of_a_node()
+
+    run(story())
+
+
+@pytest.mark.usefixtures("process_of_before")
+def test_settings_that_are_read_anew_are_in_force(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with ScriptedPeer("server2") as peer:
+            file = tmp_path / "node.toml"
+            settings = node_settings("server1", tmp_path, server={"pool": {"refreshSeconds": 1}})
+            file.write_text(toml_text(settings), encoding="utf-8")
+            one = Node(load_config(file), config_path=file)
+            await one.start()
+            try:
+                async with await Talk.open(one.url) as before, Asker(tmp_path / "data" / "control.sock") as asker:
+                    changes = {
+                        "limits": {"maxConnections": 1, "peerRequestsPerSecond": 1},
+                        "sync_servers": [{"login": "server2", "url": peer.url}],
+                        "log": {"level": "error"},
+                    }
+                    file.write_text(toml_text(settings | changes), encoding="utf-8")
+                    level = logging.getLogger().level
+                    answer = (await asker.ask("Reload"))["payload"]
+                    assert answer["needRestart"] == []
+                    assert answer["changed"] == [
+                        "limits.maxConnections",
+                        "limits.peerRequestsPerSecond",
+                        "log.level",
+                        "sync_servers",
+                    ]
+                    assert logging.getLogger().level == logging.ERROR != level
+                    await peer.until(lambda: bool(peer.live))  # there is a link to the new peer
+                    with pytest.raises(InvalidStatus):
+                        await Talk.open(one.url)
+                    hello = {"serverLogin": "server2", "protocolVersion": 1, "capabilities": []}
+                    await before.succeed("ServerHello", hello)  # it may bring users now, and slowly
+                    record = BOB.access_record([AccessServer("server3", "ws://127.0.0.1:1/ws")], time_ms=1)
+                    answers = [await before.ask("SetUserAccess", record_payload(record)) for _ in range(3)]
+                    assert {"applied": True} in [answer["payload"] for answer in answers]
+
+                    file.write_text("a mistake", encoding="utf-8")
+                    assert (await asker.ask("Reload"))["error"] == "BAD_CONFIGURATION"
+                    with pytest.raises(InvalidStatus):
+                        await Talk.open(one.url)
+            finally:
+                await one.stop()
+
+    run(story())
+
+
+async def until_logged(process: NodeProcess, words: str) -> None:
+    async def logged() -> bool:
+        return words in process.log_tail(1000)
+
+    await eventually(logged)
+
+
+def test_a_signal_lets_the_process_read_its_certificate_and_configuration_again(tmp_path: Path) -> None:
+    cert, key = write_certificate(tmp_path)
+    old = ssl.create_default_context(cafile=str(cert))
+    other_cert, other_key = write_certificate(tmp_path, name="other", seed=b"\1" * 32)
+    new = ssl.create_default_context(cafile=str(other_cert))
+    file = tmp_path / "node.toml"
+    settings = node_settings("server1", tmp_path, server={"tlsCert": str(cert), "tlsKey": str(key)})
+
+    async def story() -> None:
+        file.write_text(toml_text(settings), encoding="utf-8")
+        process = await NodeProcess.start(file)
+        try:
+            async with await Talk.open(process.url, ssl=old, server_hostname="localhost") as before:
+                file.write_text(toml_text(settings | {"log": {"level": "loud"}}), encoding="utf-8")
+                os.kill(process.pid, signal.SIGHUP)
+                await until_logged(process, "nothing was reloaded, all stays as it is")
+                assert 'log.level = "loud"' in process.log_tail()
+
+                file.write_text(toml_text(settings | {"limits": {"maxConnections": 7}}), encoding="utf-8")
+                other_cert.rename(cert)
+                os.kill(process.pid, signal.SIGHUP)
+                await until_logged(process, "they do not belong together")
+                async with await Talk.open(process.url, ssl=old, server_hostname="localhost") as talk:
+                    await talk.succeed("Ping")
+
+                other_key.rename(key)
+                os.kill(process.pid, signal.SIGHUP)
+                await until_logged(process, "reloaded; changed: limits.maxConnections; for a restart: nothing")
+                async with await Talk.open(process.url, ssl=new, server_hostname="localhost") as talk:
+                    await talk.succeed("Ping")
+                await before.succeed("Ping")
+            await process.stop()
+        finally:
+            await process.kill()
+
+    run(story())
+
+
+def test_a_certificate_that_is_replaced_is_found_without_a_signal(tmp_path: Path) -> None:
+    cert, key = write_certificate(tmp_path)
+    other_cert, other_key = write_certificate(tmp_path, name="other", seed=b"\1" * 32)
+    new = ssl.create_default_context(cafile=str(other_cert))
+
+    async def story() -> None:
+        clock = ManualClock()
+        one = Node(config(tmp_path, server={"tlsCert": str(cert), "tlsKey": str(key)}), clock)
+        await one.start()
+        try:
+            other_cert.rename(cert)
+            await clock.advance(2 * CHECK_SECONDS)
+            async with Asker(tmp_path / "data" / "control.sock") as asker:
+                [warning] = (await asker.ask("Status"))["payload"]["warnings"]
+                assert "they do not belong together" in warning
+            other_key.rename(key)
+            await clock.advance(2 * CHECK_SECONDS)
+            async with await Talk.open(one.url, ssl=new, server_hostname="localhost") as talk:
+                await talk.succeed("Ping")
+        finally:
+            await one.stop()
+
+    run(story())
+
+
+def test_the_socket_lies_in_the_runtime_directory_and_that_of_a_killed_node_is_replaced(tmp_path: Path) -> None:
+    runtime = _made(tmp_path / "run")
+    file = tmp_path / "node.toml"
+    file.write_text(toml_text(node_settings("server1", tmp_path)), encoding="utf-8")
+
+    async def begin() -> asyncio.subprocess.Process:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            PROGRAM,
+            "run",
+            "--config",
+            str(file),
+            cwd=ROOT,
+            env=os.environ | {"RUNTIME_DIRECTORY": f"{runtime}:{tmp_path}"},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        assert process.stdout is not None
+        assert (await asyncio.wait_for(process.stdout.readline(), PATIENCE)).startswith(b"listening on ")
+        return process
+
+    async def story() -> None:
+        for end in (signal.SIGKILL, signal.SIGTERM):
+            process = await begin()
+            async with Asker(runtime / "control.sock") as asker, Asker(tmp_path / "data" / "control.sock") as other:
+                for each in (asker, other):
+                    assert (await each.ask("Status"))["payload"]["login"] == "server1"
+            process.send_signal(end)
+            await asyncio.wait_for(process.wait(), PATIENCE)
+            left = [path.name for path in (*runtime.iterdir(), *(tmp_path / "data").glob("*.sock"))]
+            assert left == (["control.sock"] * 2 if end is signal.SIGKILL else [])
+
+    run(story())
 
 
 # --- what it does while it runs ---
