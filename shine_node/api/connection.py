@@ -125,11 +125,11 @@ class Connection:
         try:
             while True:
                 frame = await self._websocket.recv()
-                if not isinstance(frame, str):
-                    await self._websocket.close(UNSUPPORTED_DATA, "text frames only")
-                    break
                 if self._settling or self.outbound.ended:
                     continue  # it was sent before its sender knew; the end of the connection tells it to send again
+                if not isinstance(frame, str):
+                    self.outbound.end(UNSUPPORTED_DATA, "text frames only")
+                    continue
                 self._start(frame)
                 while self._full:
                     self._room.clear()

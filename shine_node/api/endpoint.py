@@ -198,7 +198,12 @@ def client_address(remote: str, forwarded: Sequence[str]) -> str:
 async def _end(websocket: ServerConnection) -> None:
     """End a connection; one that has not even asked to be one is not waited for."""
     if websocket.state is not CONNECTING:
-        await websocket.close(GOING_AWAY, "this server is stopping")
+        try:
+            # The library's own bound begins when its closing frame has left, which the other side can put off.
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await websocket.close(GOING_AWAY, "this server is stopping")
+        except TimeoutError:
+            websocket.transport.abort()
     elif hasattr(websocket, "transport"):  # else it is still at its TLS handshake
         websocket.transport.abort()
 
