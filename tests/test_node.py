@@ -607,6 +607,22 @@ def test_a_signal_ends_the_node_in_good_order(
     assert not threads_of_a_node()
 
 
+@pytest.mark.usefixtures("process_of_before")
+def test_a_signal_to_read_anew_ends_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with ReservedPort() as port:
+        url = f"ws://127.0.0.1:{port.number}/ws"
+
+        def meanwhile() -> None:
+            until_it_listens(url)
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGHUP)
+                until_it_listens(url)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        assert run_here(config_on(tmp_path, port), meanwhile) == 0
+    assert "reloaded; changed: nothing; for a restart: nothing" in capsys.readouterr().err
+
+
 def config_on(folder: Path, port: ReservedPort, **sections: Any) -> Config:
     return config_from_mapping(
         node_settings("server1", folder, port=port.number, **({"storage": {"mapSizeMiB": 16}} | sections))
