@@ -16,6 +16,7 @@ from websockets.http11 import Request, Response
 from websockets.protocol import CONNECTING
 
 from shine_node.api.connection import Connection, Handler
+from shine_node.api.guarded import GuardedConnection
 from shine_node.api.limits import AddressCount
 from shine_node.clock import Clock
 from shine_node.config import LimitsConfig, ListenAddress
@@ -32,22 +33,6 @@ PING_SECONDS = 30
 """A connection that says nothing is pinged this often, and ended if it is silent for as long again."""
 WRITE_BUFFER_BYTES = 65536
 MAX_USER_AGENT_CHARACTERS = 256
-
-
-class _Socket(ServerConnection):
-    """A connection that is cut where too much waits to be read by the other side.
-
-    What the node sends waits for its turn elsewhere. But the library answers pings at once, read or not: without this
-    bound, a stranger who only sends pings would fill the memory.
-    """
-
-    most_unread: int
-
-    def data_received(self, data: bytes) -> None:
-        """Take bytes from the socket."""
-        super().data_received(data)
-        if self.transport.get_write_buffer_size() > self.most_unread:
-            self.transport.abort()
 
 
 class Endpoint:
@@ -72,7 +57,7 @@ class Endpoint:
         self._clock = clock
         self._tls = tls
         self._servers: list[Server] = []
-        self._accepted: weakref.WeakSet[_Socket] = weakref.WeakSet()
+        self._accepted: weakref.WeakSet[ServerConnection] = weakref.WeakSet()
         self._connections: set[Connection] = set()
         self._count = AddressCount(
             greatest=limits.max_connections, greatest_per_address=limits.max_connections_per_address
@@ -142,8 +127,8 @@ class Endpoint:
 
     def _accept(self, *args: Any, **kwargs: Any) -> ServerConnection:
         """Make the connection of a socket that was accepted, and know of it while it lives."""
-        websocket = _Socket(*args, **kwargs)
-        websocket.most_unread = self._limits.max_outbound_bytes + self._limits.max_frame_bytes
+        most_unread = self._limits.max_outbound_bytes + self._limits.max_frame_bytes
+        websocket = GuardedConnection(*args, most_unread=most_unread, unread_seconds=PING_SECONDS, **kwargs)
         self._accepted.add(websocket)
         return websocket
 

@@ -1,0 +1,65 @@
+"""The library's connection, cut where the other side lets too much wait to be read, or lets it wait too long."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from websockets.asyncio.server import ServerConnection
+
+__all__ = ["GuardedConnection"]
+
+
+class GuardedConnection(ServerConnection):
+    """A connection with two bounds that the library does not have.
+
+    It answers pings at once, read or not: a stranger who only sends pings would fill the memory. And its own pings,
+    which find out whether the other side is still there, wait behind what is not read: one who has gone, or who reads
+    nothing on purpose, would stay.
+
+    Args:
+        most_unread: bytes that may wait to be read; with more the connection is cut.
+        unread_seconds: how long nothing at all of what waits may be read; then it is cut.
+    """
+
+    def __init__(self, *args: Any, most_unread: int, unread_seconds: float, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._most_unread = most_unread
+        self._unread_seconds = unread_seconds
+        self._watch: asyncio.TimerHandle | None = None
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes from the socket."""
+        super().data_received(data)
+        if self.transport.get_write_buffer_size() > self._most_unread:
+            self.transport.abort()
+
+    def pause_writing(self) -> None:
+        """Take note that the other side reads more slowly than it is written to."""
+        super().pause_writing()
+        self._look_again()
+
+    def resume_writing(self) -> None:
+        """Take note that it has caught up."""
+        super().resume_writing()
+        self._stop_looking()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Take note of the end."""
+        self._stop_looking()
+        super().connection_lost(exc)
+
+    def _look_again(self) -> None:
+        unread = self.transport.get_write_buffer_size()
+        self._watch = asyncio.get_running_loop().call_later(self._unread_seconds, self._look, unread)
+
+    def _look(self, unread: int) -> None:
+        if self.transport.get_write_buffer_size() < unread:
+            self._look_again()
+        else:
+            self.transport.abort()
+
+    def _stop_looking(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
