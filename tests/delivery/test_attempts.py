@@ -302,6 +302,18 @@ def test_a_server_that_cannot_be_told_is_not_called_again(tmp_path: Path) -> Non
     run(story())
 
 
+def test_a_server_that_takes_no_record_is_told_each_once_and_still_called_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with tried(tmp_path, bob=("r1",)) as it:
+            await it.rooms.know("alice", OWN, "a3", time_ms=NOW)
+            it.peers.on("r1", RECEIVE_INCOMING, refuses(404, "USER_NOT_FOUND"))
+            it.peers.on("r1", SET_ACCESS, refuses(400, "UNKNOWN_OP"))
+            assert await it.attempts.call_recipient(COPIES) is False
+            assert [op for _, op in it.peers.summary] == [RECEIVE_INCOMING, SET_ACCESS, SET_ACCESS, RECEIVE_INCOMING]
+
+    run(story())
+
+
 def test_a_record_that_is_refused_does_not_keep_the_others_from_the_server(tmp_path: Path) -> None:
     """A user who moved here: to a server that never heard of the user, only the record that names us is a first one."""
 

@@ -71,7 +71,7 @@ def test_a_claim_is_renewed_from_a_third_of_its_lease_on_as_long_as_it_is_held(t
             assert lease(rooms) == first, "held for less than a third"
             for _ in range(10):  # far longer than one lease
                 await rooms.clock.advance(THIRD)
-                await until(lambda: lease(rooms) == rooms.clock.now_ms() + LEASE_MS)
+                await until(lambda: rooms.clock.sleeping and lease(rooms) == rooms.clock.now_ms() + LEASE_MS)
                 with rooms.store.read() as txn:
                     assert due_keys(txn, rooms.clock.now_ms(), 1) == [], "nobody else may take it"
             row = rooms.row(make_pair("alice", "bob"))
@@ -127,6 +127,7 @@ def test_a_store_that_refuses_does_not_end_the_renewing(tmp_path: Path, caplog: 
             rooms.deliverer.claims.hold(claim)
             rooms.store.busy = True
             await rooms.clock.advance(2 * THIRD)
+            await until(lambda: rooms.clock.sleeping)
             assert lease(rooms) == first
             assert "leases were not renewed" in caplog.text
             rooms.store.busy = False

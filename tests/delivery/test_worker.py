@@ -359,6 +359,21 @@ def test_a_jump_back_puts_open_rows_at_their_new_times(tmp_path: Path) -> None:
     run(story())
 
 
+def test_a_lease_that_lies_too_far_ahead_after_a_jump_back_is_over(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            await accept(rooms)
+            rooms.peers.on("r1", RECEIVE_INCOMING, breaks)
+            async with working(rooms):
+                await rooms.deliverer.send(await rooms.accept(pair_number(1)))
+                assert delivery(rooms) == OpenDelivery(NOW, 0, NOW, NOW + LEASE), "nobody holds it, and it is not due"
+                rooms.peers.on("r1", RECEIVE_INCOMING, answers())
+                await wake(rooms, at_ms=NOW - DAY)
+                assert state(rooms) is DELIVERED
+
+    run(story())
+
+
 def test_a_jump_back_while_the_store_refuses_is_not_forgotten(tmp_path: Path) -> None:
     async def story() -> None:
         async with Rooms(tmp_path) as rooms:
@@ -439,6 +454,7 @@ def test_a_first_attempt_that_fails_after_a_jump_forward_is_followed_by_a_last_o
                 await rooms.clock.advance(INTERVAL)
                 slow.release()
                 assert await sending is ACCEPTED, "there was an attempt, and it is not over"
+                await rested(rooms)
                 rooms.peers.on("r1", RECEIVE_INCOMING, answers())
                 await wake(rooms)
                 assert state(rooms) is DELIVERED

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenarios.world import HOUR, INTERVAL, Home, Person, Scripted, World, tell
+from tests.scenarios.world import HOUR, INTERVAL, Home, Person, Scripted, World, tell, until
 
 INCOMING = "ReceiveIncomingMessage"
 STATUS = "GetDmDeliveryStatus"
@@ -133,7 +133,7 @@ def test_stopped_in_the_middle_of_the_first_attempt_it_is_made_again_at_the_star
             sending = asyncio.create_task(client.request("SendMessagePair", pair.payload))
             await r1.until_called(INCOMING)
             await asyncio.gather(a1.stop(), world.clock.advance(8))  # the answer of the request is waited for
-            await asyncio.wait((sending,))
+            await asyncio.gather(sending, return_exceptions=True)  # answered, or cut off
         r1.says(INCOMING)
         await world.passes(1)
         await a1.start()
@@ -186,6 +186,29 @@ def test_a_jump_forward_fails_no_message_whose_first_attempt_is_under_way(tmp_pa
         assert await sending == "delivered"
         await world.passes(HOUR)
         assert r1.times() == [0]
+
+    tell(tmp_path, story)
+
+
+def test_an_attempt_that_runs_longer_than_its_lease_stays_the_only_one(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        a1 = await world.home("a1", delivery={"leaseMs": 1500, "scheduleSeconds": [0, 1, 3600]})
+        r1 = await world.scripted("r1")
+        alice = await world.person("alice", a1)
+        await world.person("bob", r1, known_at=(a1,))
+        gate = r1.keeps(INCOMING)
+        pair = alice.writes("bob", "hold the line")
+        sending = asyncio.create_task(world.send(a1, pair))
+        await r1.until_called(INCOMING)
+        for _ in range(22):
+            await world.clock.advance(0.5)
+            await until(lambda: a1.sleeps(0.5) and a1.lease_ms(pair) == world.clock.now_ms() + 1500)
+        assert world.seconds == 11
+        assert r1.times() == [0]
+        gate.set()
+        assert await sending == "accepted"
+        await world.rest()
+        assert a1.state(pair) == "delivered"
 
     tell(tmp_path, story)
 

@@ -90,7 +90,11 @@ class Home(LocalServer):
             return False
         links = self.node.pool._links.values()
         opening = any(link.state is LinkState.CONNECTING or link._ping is not None for link in links)
-        return self._watched.sleeps(INTERVAL) and not opening
+        return self.sleeps(INTERVAL) and not opening
+
+    def sleeps(self, seconds: float) -> bool:
+        """Whether some part of it sleeps for exactly so long."""
+        return self._watched.sleeps(seconds)
 
     async def stop(self) -> None:
         """Stop it in order; what it leaves in its store must fit together."""
@@ -119,6 +123,13 @@ class Home(LocalServer):
         row = self.row(pair.outgoing_key)
         assert row is not None, f"{self.login} does not have {pair.base_key}"
         return row.state.wire
+
+    def lease_ms(self, pair: SignedPair) -> int:
+        """When the claim of a pair's attempt ends."""
+        row = self.row(pair.outgoing_key)
+        assert row is not None
+        assert row.delivery is not None
+        return row.delivery.lease_until_ms
 
     async def status(self, pair: SignedPair, revision_ms: int | None = None) -> tuple[bool, bool]:
         """What ``GetDmDeliveryStatus`` says: known, delivered."""
