@@ -5,28 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from shine_node.directory.users import Users
+from shine_node.peers.asking import Peers
 from shine_node.protocol.access import AccessRecord, AccessServer, record_payload
 from shine_node.protocol.encoding import encode_base64
 from shine_node.protocol.errors import LinkError, PeerRefused
 from shine_node.protocol.keys import MessageId, MessageKey
 
-__all__ = ["Attempts", "Background", "Copies", "Peers"]
+__all__ = ["Attempts", "Background", "Copies"]
 
 log = logging.getLogger(__name__)
 
 _WANTS_RECORDS = frozenset({(404, "USER_NOT_FOUND"), (422, "BAD_SIGNATURE")})
-
-
-class Peers(Protocol):
-    """What delivery needs of the links to other servers; ``peers.pool.Pool`` is it."""
-
-    async def request(
-        self, server: AccessServer, op: str, payload: Mapping[str, object], *, timeout: float | None = None
-    ) -> dict[str, Any]:
-        """Send one request and return the payload of its success; raises ``LinkError``."""
 
 
 class Copies(NamedTuple):

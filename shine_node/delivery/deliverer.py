@@ -6,10 +6,12 @@ import asyncio
 import logging
 
 from shine_node.clock import Clock
-from shine_node.delivery.attempts import Attempts, Background, Copies, Peers
+from shine_node.delivery.attempts import Attempts, Background, Copies
 from shine_node.delivery.claims import Claims
 from shine_node.delivery.intake import Accepted
+from shine_node.directory.lookup import Lookup
 from shine_node.directory.users import Users
+from shine_node.peers.asking import Peers
 from shine_node.protocol.container import SIGNATURE_BYTES, parse_container
 from shine_node.protocol.errors import Refusal
 from shine_node.protocol.pair import Pair
@@ -42,6 +44,7 @@ class Deliverer:
         store: Store,
         users: Users,
         peers: Peers,
+        lookup: Lookup,
         clock: Clock,
         schedule: Schedule,
         first_attempt_timeout_ms: int,
@@ -49,6 +52,7 @@ class Deliverer:
     ) -> None:
         self._store = store
         self._users = users
+        self._lookup = lookup
         self._clock = clock
         self._schedule = schedule
         self._first_attempt_timeout_ms = first_attempt_timeout_ms
@@ -93,7 +97,10 @@ class Deliverer:
                 return None
             copies = Copies(claim.key.message, claim.key.kind, row.revision_ms, *blobs)
             delivered = claim.decision.ask_first and await self._attempts.ask_other_server(copies)
-            return await self._settle(claim, delivered or await self._reach_recipient(copies))
+            delivered = delivered or await self._reach_recipient(copies)
+            if not delivered and not claim.decision.final:
+                self._lookup.refresh_soon(copies.message.to_login)
+            return await self._settle(claim, delivered)
         except Refusal as refusal:
             # Of this server's own store: the attempt came to no result, so the row is due again after its lease.
             log.warning("an attempt could not be brought to its end, it will be made again: %s", refusal)
@@ -132,6 +139,8 @@ class Deliverer:
             state = await self._settle(claim, delivered)
         finally:
             self.claims.release(claim)
+        if not delivered:
+            self._lookup.refresh_soon(copies.message.to_login)
         if hand_over:
             self._background.spawn(self._hand_over(copies, claim.key))
         return state if state is not None else self._state_of(claim.key)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from shine_node.clock import Clock
 from shine_node.crypto.pool import Check, CryptoPool, Submission
+from shine_node.directory.lookup import Lookup
 from shine_node.directory.users import Users
 from shine_node.protocol.access import User
 from shine_node.protocol.container import CLIENT_AHEAD_MS, PEER_AHEAD_MS, Container, check_clock
@@ -47,6 +48,7 @@ class Intake:
         store: Store,
         crypto: CryptoPool,
         users: Users,
+        lookup: Lookup,
         clock: Clock,
         schedule: Schedule,
         lease_ms: int,
@@ -55,6 +57,7 @@ class Intake:
         self._store = store
         self._crypto = crypto
         self._users = users
+        self._lookup = lookup
         self._clock = clock
         self._schedule = schedule
         self._lease_ms = lease_ms
@@ -68,8 +71,8 @@ class Intake:
             Refusal: any of §2's; nothing was stored.
         """
         pair = self._parse_pair(incoming_blob, outgoing_blob, CLIENT_AHEAD_MS)
-        sender = self._known(pair.incoming.message.from_login, "the sender")
-        self._known(pair.incoming.message.to_login, "the recipient")
+        sender = await self._find(pair.incoming.message.from_login, "the sender")
+        await self._find(pair.incoming.message.to_login, "the recipient")
         self._must_be_here(sender)
         key = sender.fresh_key_at(pair.incoming.effective_ms)
         return Accepted(pair, await self._take(pair, key, self._pair_work(pair, from_client=True, synced=False)))
@@ -118,6 +121,13 @@ class Intake:
         for copy in copies:
             check_clock(copy, now_ms=now_ms, ahead_ms=ahead_ms)
         return check_pair(*copies)
+
+    async def _find(self, login: str, who: str) -> User:
+        """Return a user that a client names; peers are asked for one that is not known here (§3)."""
+        user = self._users.get(login) or await self._lookup.find(login)
+        if user is None:
+            raise UserNotFound(f"{who} is known neither here nor at a server that was asked")
+        return user
 
     def _known(self, login: str, who: str) -> User:
         user = self._users.get(login)

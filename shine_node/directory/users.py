@@ -5,8 +5,9 @@ from __future__ import annotations
 from shine_node.clock import Clock
 from shine_node.crypto.pool import CryptoPool
 from shine_node.protocol.access import AccessRecord, AccessServer, User, check_standing, signed_text
-from shine_node.protocol.errors import BadSignature, RateLimited, UserAlreadyExists
+from shine_node.protocol.errors import BadSignature, RateLimited, StorageFull, UserAlreadyExists
 from shine_node.store.environment import Store, Transaction
+from shine_node.store.layout import Table
 from shine_node.store.users import (
     access_servers,
     add_record,
@@ -20,6 +21,8 @@ from shine_node.store.users import (
 __all__ = ["Users"]
 
 MAX_CACHED = 10_000
+MAX_STRANGERS = 100_000
+"""Users of other servers that are known here: whoever makes up logins shall not fill the disk with them."""
 MAX_RECORDS_A_USER = 1000
 """All records are kept for good; without a bound one key could fill the disk."""
 
@@ -108,7 +111,10 @@ class Users:
         self, txn: Transaction, record: AccessRecord, must_be_new: bool, local: bool, bch_limit: int | None
     ) -> bool:
         known = get_registration(txn, record.key)
-        if known is not None:
+        if known is None:
+            if not record.names_server(self.own_login) and txn.count(Table.USERS) >= MAX_STRANGERS:
+                raise StorageFull("this server knows as many users as it keeps")
+        else:
             if must_be_new:
                 raise UserAlreadyExists("this login is taken")
             check_standing(record, known=known.record, now_ms=self._clock.now_ms())

@@ -15,6 +15,7 @@ from shine_node.delivery.deliverer import Deliverer
 from shine_node.delivery.intake import Accepted, Intake
 from shine_node.delivery.status import DeliveryStatus
 from shine_node.delivery.worker import Worker
+from shine_node.directory.lookup import Lookup
 from shine_node.directory.users import Users
 from shine_node.protocol.access import AccessServer
 from shine_node.protocol.errors import LinkDown, PeerRefused, ServerBusy
@@ -189,10 +190,21 @@ class Rooms:
         self.store = MoodyStore(folder / "shine.mdb", map_size=MAP_SIZE)
         self.crypto = CryptoPool(threads=1, max_queue=max_queue)
         self.users = Users(store=self.store, crypto=self.crypto, clock=self.clock, own_login=own_login.title())
+        # Look-ups have tests of their own: here they ask servers apart, so that only calls of delivery are counted.
+        self.lookup_peers = OtherServers(self.clock)
+        self.lookup = Lookup(
+            peers=self.lookup_peers,
+            users=self.users,
+            clock=self.clock,
+            connected=list,
+            sync_servers=list,
+            allow_insecure=False,
+        )
         self.intake = Intake(
             store=self.store,
             crypto=self.crypto,
             users=self.users,
+            lookup=self.lookup,
             clock=self.clock,
             schedule=self.schedule,
             lease_ms=lease_ms,
@@ -202,6 +214,7 @@ class Rooms:
             store=self.store,
             users=self.users,
             peers=self.peers,
+            lookup=self.lookup,
             clock=self.clock,
             schedule=self.schedule,
             first_attempt_timeout_ms=first_attempt_timeout_ms,
@@ -230,6 +243,7 @@ class Rooms:
         try:
             await self.worker.close()
             await self.deliverer.close()
+            await self.lookup.close()
             self.crypto.close()
             with self.store.read() as txn:
                 check_indexes(txn, self.users.own_login)
