@@ -81,8 +81,8 @@ class Pool:
             max_frame_bytes=settings.max_frame_bytes,
             resolve=self._resolver,
         )
-        self._refresh()
-        self._spawn(self._every(settings.refresh_seconds, self._refresh), "refresh")
+        self.refresh()
+        self._spawn(self._every(settings.refresh_seconds, self.refresh), "refresh")
         self._spawn(self._every(settings.snapshot_seconds, self._log_snapshot), "snapshot")
 
     async def close(self) -> None:
@@ -139,6 +139,16 @@ class Pool:
         """End the reconnect pause of a server that has just introduced itself on an inbound connection."""
         for link in self._links_of(server_login):
             link.end_pause()
+
+    def connected(self) -> list[KnownPeer]:
+        """Return the known peers whose links are up, the permanent ones first."""
+        peers = [peer for peer, endpoint in self._known.values() if self._is_up(peer, endpoint)]
+        return sorted(peers, key=lambda peer: not peer.permanent)
+
+    def connected_peer(self, server_login: str) -> KnownPeer | None:
+        """Return a known peer by its login while its link is up, else ``None``."""
+        known = self._known.get(server_login.lower())
+        return known[0] if known is not None and self._is_up(*known) else None
 
     def snapshot(self) -> PoolSnapshot:
         """Return the state of all links as plain data."""
@@ -227,9 +237,14 @@ class Pool:
             except Exception:
                 _log.exception("a defect of this server: nobody could be told of the link to %s", link.server_login)
 
+    def _is_up(self, peer: KnownPeer, endpoint: Endpoint) -> bool:
+        link = self._links.get((peer.server_login.lower(), endpoint))
+        return link is not None and link.state is LinkState.CONNECTED
+
     # --- who is known ---
 
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
+        """Read who is known, and open, replace and forget links by it; also done every ``refresh_seconds``."""
         try:
             peers = list(self._read_known_peers())
         except Exception:
