@@ -9,7 +9,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from pathlib import Path
 
 import uvloop
@@ -21,6 +21,7 @@ from shine_node.api.messages import MessageOperations
 from shine_node.api.reading import ReadingOperations
 from shine_node.api.service import ServiceOperations
 from shine_node.api.sessions import SessionOperations
+from shine_node.api.sync import SyncOperations
 from shine_node.api.users import UserOperations
 from shine_node.clock import Clock, SystemClock
 from shine_node.config import Config
@@ -34,13 +35,19 @@ from shine_node.delivery.deliverer import Deliverer
 from shine_node.delivery.intake import Intake
 from shine_node.delivery.status import DeliveryStatus
 from shine_node.delivery.worker import Worker
+from shine_node.directory.lookup import Lookup
+from shine_node.directory.peers import PeerDirectory
+from shine_node.directory.sharing import AccessPull
 from shine_node.directory.users import Users
 from shine_node.logs import set_up_logging
 from shine_node.peers.dial import DialFailed
-from shine_node.peers.pool import KnownPeer, Pool, PoolSettings
+from shine_node.peers.pool import Pool, PoolSettings
+from shine_node.protocol.access import AccessServer
 from shine_node.protocol.errors import ShineError
 from shine_node.protocol.schedule import Schedule
 from shine_node.store.environment import Store
+from shine_node.store.readers import Readers
+from shine_node.sync.sessions import Sessions, Step
 from shine_node.tls import Certificate
 
 __all__ = ["STORE_FILE", "Node", "run_node"]
@@ -88,17 +95,51 @@ class Node:
         self.store = Store(_store_path(config), map_size=config.storage.map_size_mib * 2**20, on_fatal=self.fatal.set)
         self._crypto = CryptoPool(threads=config.crypto.threads, max_queue=config.crypto.max_queue)
         self.users = Users(store=self.store, crypto=self._crypto, clock=self._clock, own_login=config.server.login)
+        self._directory = PeerDirectory(
+            store=self.store,
+            clock=self._clock,
+            own_login=config.server.login,
+            sync_servers=[AccessServer(server.login, server.url) for server in config.sync_servers],
+            refresh_seconds=config.server.pool.refresh_seconds,
+        )
         self.pool = Pool(
             own_login=config.server.login,
             own_url=config.server.url,
             settings=_pool_settings(config),
             clock=self._clock,
-            known_peers=self._known_peers,
+            known_peers=self._directory.known,
+            on_connected=lambda server_login: self._sessions.start(server_login),
+        )
+        lookup = Lookup(
+            peers=self.pool,
+            users=self.users,
+            clock=self._clock,
+            connected=lambda: [AccessServer(peer.server_login, peer.url) for peer in self.pool.connected()],
+            sync_servers=lambda: self._directory.sync_servers,
+            allow_insecure=config.server.pool.allow_insecure_peers,
+        )
+        self._lookup = lookup
+        access_pull = AccessPull(
+            store=self.store,
+            users=self.users,
+            peers=self.pool,
+            vouches=self._directory.vouches,
+            allow_insecure=config.server.pool.allow_insecure_peers,
+            page_limit=config.sync.page_limit,
+            clock=self._clock,
+            interval_seconds=config.sync.access_interval_seconds,
+        )
+        self._sessions = Sessions(
+            steps=[Step("access records", access_pull.step)],
+            clock=self._clock,
+            interval_seconds=config.sync.interval_seconds,
+            connected=self.pool.connected_peer,
         )
         intake = Intake(
             store=self.store,
             crypto=self._crypto,
             users=self.users,
+            lookup=lookup,
             clock=self._clock,
             schedule=schedule,
             lease_ms=delivery.lease_ms,
@@ -108,6 +149,7 @@ class Node:
             store=self.store,
             users=self.users,
             peers=self.pool,
+            lookup=lookup,
             clock=self._clock,
             schedule=schedule,
             first_attempt_timeout_ms=delivery.first_attempt_timeout_ms,
@@ -123,11 +165,15 @@ class Node:
             max_concurrent=delivery.max_concurrent,
         )
         self._service = ServiceOperations(config=config, clock=self._clock, peer_arrived=self.pool.peer_arrived)
-        self._user_operations = UserOperations(config=config, users=self.users)
         messages = MessageOperations(
             intake=intake, deliverer=self._deliverer, status=DeliveryStatus(self.store), users=self.users
         )
-        self._reading = ReadingOperations(store=self.store, max_frame_bytes=config.limits.max_frame_bytes)
+        self._readers = Readers(self.store)
+        reading = ReadingOperations(readers=self._readers, max_frame_bytes=config.limits.max_frame_bytes)
+        sync = SyncOperations(readers=self._readers, max_frame_bytes=config.limits.max_frame_bytes)
+        self._user_operations = UserOperations(
+            config=config, users=self.users, lookup=lookup, vouches=self._directory.vouches
+        )
         self._live = Live()
         sessions = SessionOperations(
             store=self.store, users=self.users, clock=self._clock, live=self._live, verify=self._crypto.verify
@@ -139,7 +185,8 @@ class Node:
                 **self._user_operations.handlers,
                 **messages.handlers,
                 **sessions.handlers,
-                **self._reading.handlers,
+                **reading.handlers,
+                **sync.handlers,
             },
             limits=config.limits,
             clock=self._clock,
@@ -197,6 +244,7 @@ class Node:
     async def _start(self) -> None:
         self.store.start()
         self._crypto.start()
+        await self._directory.refresh()
         try:
             await self.pool.start()
         except DialFailed as error:
@@ -206,6 +254,7 @@ class Node:
             asyncio.create_task(self._guard(self._worker.run()), name="worker"),
             asyncio.create_task(self._guard(self._deliverer.claims.renew_forever()), name="leases"),
             asyncio.create_task(self._guard(self._status.watch()), name="store watch"),
+            asyncio.create_task(self._guard(self._directory.refresh_forever(self.pool.refresh)), name="directory"),
         ]
         if self._certificate is not None:
             watching = self._guard(self._certificate.watch(self._clock))
@@ -222,12 +271,14 @@ class Node:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._sessions.close()
         await self._worker.close()
         await self._deliverer.close()  # requests that still wait for a first attempt are answered now
         await self._endpoint.close()
         await self._deliverer.close()
+        await self._lookup.close()
         await self.pool.close()
-        await asyncio.to_thread(self._reading.close)
+        await asyncio.to_thread(self._readers.close)
         await asyncio.to_thread(self._crypto.close)
         await asyncio.to_thread(self.store.close)
 
@@ -257,11 +308,8 @@ class Node:
         if config.log != self.config.log:
             set_up_logging(config.log)
         self.config = self._service.config = self._user_operations.config = config
+        self._directory.sync_servers = tuple(AccessServer(server.login, server.url) for server in config.sync_servers)
         self._endpoint.change_limits(config.limits)
-
-    def _known_peers(self) -> Iterator[KnownPeer]:
-        for server in self.config.sync_servers:
-            yield KnownPeer(server.login, server.url, permanent=True)
 
 
 def run_node(config: Config, *, config_path: Path | None = None) -> int:

@@ -102,6 +102,16 @@ class Connection:
         self.hello = hello
         self._bucket.change_rate(requests_per_second)
 
+    def need_hello(self) -> Hello:
+        """Return what the peer has said of itself.
+
+        Raises:
+            NotAuthenticated: nothing yet.
+        """
+        if self.hello is None:
+            raise NotAuthenticated("this is for servers: send ServerHello first")
+        return self.hello
+
     def need_session(self) -> LiveSession:
         """Return the session of this connection.
 

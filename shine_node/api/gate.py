@@ -14,7 +14,7 @@ from shine_node.protocol.errors import NotAuthenticated, UnknownOp
 
 __all__ = ["gate_handlers"]
 
-_PEERS_ONLY = ("AccessDataSyncBatch", "DmSyncBatch", "SettingsSyncBatch")
+_PEERS_ONLY = ("DmSyncBatch", "SettingsSyncBatch")
 _PEERS_AND_SESSIONS = ("GetBlockchainHeads", "GetBlocks")
 
 
@@ -28,8 +28,7 @@ def gate_handlers() -> dict[str, Handler]:
 
 
 async def _for_peers(connection: Connection, payload: dict[str, Any]) -> Mapping[str, object]:
-    if connection.hello is None:
-        raise NotAuthenticated("this is for servers: send ServerHello first")
+    connection.need_hello()
     _not_offered()
 
 

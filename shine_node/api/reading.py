@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
 import orjson
@@ -16,9 +14,10 @@ from shine_node.protocol.encoding import decode_base64, encode_base64, read_limi
 from shine_node.protocol.errors import BadBase64, BadFields
 from shine_node.protocol.keys import MessageKey
 from shine_node.protocol.logins import is_login
-from shine_node.store.environment import Store, Transaction
+from shine_node.store.environment import Transaction
 from shine_node.store.layout import Direction
 from shine_node.store.messages import read_up_to_ms
+from shine_node.store.readers import Readers
 from shine_node.store.reading import Entry, Position, count_unread, get_own_copy, list_chats, read_chat
 from shine_node.store.users import get_registration
 
@@ -26,7 +25,6 @@ __all__ = ["MAX_UNREAD", "ReadingOperations"]
 
 T = TypeVar("T")
 
-READING_THREADS = 2
 DEFAULT_LIMIT = 50
 GREATEST_LIMIT = 500
 MAX_UNREAD = 1000
@@ -70,19 +68,14 @@ class ReadingOperations:
         max_frame_bytes: ``limits.maxFrameBytes``; the encoded answer takes at most half of it, yet holds one entry.
     """
 
-    def __init__(self, *, store: Store, max_frame_bytes: int) -> None:
-        self._store = store
+    def __init__(self, *, readers: Readers, max_frame_bytes: int) -> None:
+        self._readers = readers
         self._page_bytes = max_frame_bytes // 2 - ENVELOPE_BYTES
-        self._threads = ThreadPoolExecutor(READING_THREADS, thread_name_prefix="reading")
 
     @property
     def handlers(self) -> dict[str, Handler]:
         """The operations by name."""
         return {"GetDirectMessages": self.get_direct_messages, "ListDialogs": self.list_dialogs}
-
-    def close(self) -> None:
-        """Wait for what is being read, and end the threads; the store may be closed afterwards."""
-        self._threads.shutdown(cancel_futures=True)
 
     async def get_direct_messages(self, connection: Connection, payload: dict[str, Any]) -> Mapping[str, object]:
         """Return a page of a chat, the newest message first."""
@@ -118,14 +111,9 @@ class ReadingOperations:
 
     async def _read(self, connection: Connection, work: Callable[[Transaction], T]) -> T:
         """Make one page after the other for a connection, each when the other side has taken the one before."""
-
-        def in_thread() -> T:
-            with self._store.read() as txn:
-                return work(txn)
-
         async with connection.pages:
             await connection.outbound.until_taken()
-            return await asyncio.get_running_loop().run_in_executor(self._threads, in_thread)
+            return await self._readers.run(work)
 
 
 class _Page:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from shine_node.api.connection import Connection, Handler
 from shine_node.config import Config
+from shine_node.directory.lookup import Lookup
 from shine_node.directory.users import Users
 from shine_node.protocol.access import (
     AccessRecord,
@@ -27,12 +28,20 @@ _SIGNED_FIELDS = ("accessServers", "timeMs", "signatureB64")
 
 
 class UserOperations:
-    """Registers users, takes their newer records, and says who is known here."""
+    """Registers users, takes their newer records, and says who is known here.
 
-    def __init__(self, *, config: Config, users: Users) -> None:
+    Args:
+        vouches: whether a peer's word is enough for the first record of a login.
+    """
+
+    def __init__(
+        self, *, config: Config, users: Users, lookup: Lookup, vouches: Callable[[str, AccessRecord], bool]
+    ) -> None:
         self.config = config
         """In force now."""
         self._users = users
+        self._lookup = lookup
+        self._vouches = vouches
 
     @property
     def handlers(self) -> dict[str, Handler]:
@@ -86,8 +95,11 @@ class UserOperations:
         }
 
     async def get_user(self, connection: Connection, payload: dict[str, Any]) -> Mapping[str, object]:
-        """Return the keys of a user."""
-        user = self._users.get(read_login(payload).lower())
+        """Return the keys of a user; peers are asked, for a client, about one that is not known here."""
+        login = read_login(payload).lower()
+        user = self._users.get(login)
+        if user is None and connection.hello is None:
+            user = await self._lookup.find(login)
         if user is None:
             return {"exists": False}
         record = user.record
@@ -115,11 +127,8 @@ class UserOperations:
         if self._comes_here(record):
             self._may_register(payload)
             return
-        if connection.hello is not None:
-            peer = connection.hello.server_login
-            configured = any(server.login.lower() == peer.lower() for server in self.config.sync_servers)
-            if configured or record.names_server(peer):
-                return
+        if connection.hello is not None and self._vouches(connection.hello.server_login, record):
+            return
         raise Forbidden("the first record of a login must come from one of its own servers, or by AddUser")
 
     def _may_register(self, payload: dict[str, Any]) -> None:
