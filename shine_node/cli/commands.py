@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from shine_node import __version__
-from shine_node.cli import check, init, run, user
+from shine_node.cli import check, init, run, status, user
 from shine_node.cli.common import REFUSED, UNUSABLE, SubCommands, complain
 
 __all__ = ["build_parser", "run_command"]
@@ -45,6 +45,7 @@ def build_parser() -> argparse.ArgumentParser:
     check.add_parser(commands)
     _add_demo(commands)
     user.add_parser(commands)
+    status.add_parser(commands)
     return parser
 
 

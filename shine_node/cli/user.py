@@ -1,4 +1,4 @@
-"""``user add|list|show``: the users of this server, in its store; to add one, the node must be stopped."""
+"""``user add|list|show``: the users of this server; they are added through the running node, or offline."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shine_node.cli.common import OK, REFUSED, UNUSABLE, SubCommands, add_config
 
 if TYPE_CHECKING:
     from shine_node.config import Config
-    from shine_node.protocol.access import AccessRecord
+    from shine_node.control.users import NewUser
     from shine_node.store.users import Registration
 
 __all__ = ["add_parser", "owner_problem", "run_add", "run_list", "run_show"]
@@ -29,8 +29,8 @@ def add_parser(commands: SubCommands) -> None:
     add = actions.add_parser(
         "add",
         help="add a user, or a newer record of one",
-        description="Adds a user, or a newer record of one. The node must be stopped. Either --record, a signed record,"
-        " or the login and its three keys (Base64), for a user that this server alone knows.",
+        description="Adds a user, or a newer record of one, whether the node runs or not. Either --record, a signed"
+        " record, or the login and its three keys (Base64), for a user that this server alone knows.",
     )
     add_config_option(add)
     add.add_argument("--record", metavar="FILE", help="a signed access record in JSON; - is the standard input")
@@ -58,7 +58,8 @@ def run_add(arguments: argparse.Namespace) -> int:
     """Add a user, or a newer record.
 
     Raises:
-        ConfigError, StoreError, Refusal: nothing was stored; a plain ``ShineError``: there is no such file.
+        ConfigError, StoreError, Refusal, AskRefused: nothing was stored; a plain ``ShineError``: there is no such file;
+        ControlError: the node that runs could not be asked.
     """
     from shine_node.config import load_config
 
@@ -71,8 +72,9 @@ def run_add(arguments: argparse.Namespace) -> int:
         complain(f"give --record FILE, or also {', '.join('--' + name.replace('_', '-') for name in missing)}")
         return UNUSABLE
     config = load_config(arguments.config)
-    payload = _read_payload(arguments.record) if arguments.record is not None else _payload_of(arguments)
-    return _add(config, payload, signed=arguments.record is not None)
+    if arguments.record is not None:
+        return _add(config, arguments.config, {"record": _read_payload(arguments.record)})
+    return _add(config, arguments.config, {"identity": _payload_of(arguments)})
 
 
 def run_list(arguments: argparse.Namespace) -> int:
@@ -153,31 +155,31 @@ def owner_problem(folder: Path, *, user: int, owner: int) -> str | None:
     return f"{folder} belongs to the user {name}: run this as that user, with sudo -u '{name}' in front"
 
 
-def _add(config: Config, payload: dict[str, Any], *, signed: bool) -> int:
+def _add(config: Config, config_path: Path, payload: dict[str, Any]) -> int:
     import asyncio
 
-    from shine_node.protocol.access import AccessRecord, AccessServer, parse_identity, parse_record
-    from shine_node.protocol.encoding import read_optional_number
+    from shine_node.cli.control import NodeNotRunning, ask
+    from shine_node.control.users import read_new_user
 
-    if signed:
-        record = parse_record(payload, allow_insecure=config.server.pool.allow_insecure_peers)
-    else:
-        login, blockchain_name, keys = parse_identity(payload)
-        own = AccessServer(config.server.login, config.server.url)
-        record = AccessRecord(login, blockchain_name, *keys, (own,), 0, b"")
-    known, applied = asyncio.run(_store(config, record, signed, read_optional_number(payload, "bchLimit")))
-    if not applied:
-        print(f"{record.login}: nothing changed, this record or a newer one was known")
+    new = read_new_user(payload, config)
+    try:
+        done = ask(config, config_path, "AddUser", payload)
+    except NodeNotRunning:
+        done = asyncio.run(_add_offline(config, new))
+    login = done["login"]
+    if not done["applied"]:
+        print(f"{login}: nothing changed, this record or a newer one was known")
         return OK
-    print(f"{record.login}: {'updated' if known else 'added'}")
-    if not record.names_server(config.server.login):
-        print(f"{record.login} is known here and not served here: the record does not name {config.server.login}")
+    print(f"{login}: {'updated' if done['known'] else 'added'}")
+    if not done["servedHere"]:
+        print(f"{login} is known here and not served here: the record does not name {config.server.login}")
     return OK
 
 
-async def _store(config: Config, record: AccessRecord, signed: bool, bch_limit: int | None) -> tuple[bool, bool]:
-    """Store a record by the node's own way in; return whether the login was known, and whether this is the newest."""
+async def _add_offline(config: Config, new: NewUser) -> dict[str, object]:
+    """Store a user by the node's own way in, while no node runs."""
     from shine_node.clock import SystemClock
+    from shine_node.control.users import add_user
     from shine_node.crypto.pool import CryptoPool
     from shine_node.directory.users import Users
     from shine_node.store.environment import Store, StoreError
@@ -186,18 +188,17 @@ async def _store(config: Config, record: AccessRecord, signed: bool, bch_limit: 
     try:
         store = Store(path, map_size=config.storage.map_size_mib * 2**20)
     except StoreError as error:
-        raise StoreError(f"{error}\nUsers can be added while the node is stopped, and shown at any time.") from None
+        hint = "If that is the node, it is just starting or stopping: try again in a moment."
+        raise StoreError(f"{error}\n{hint}") from None
     crypto = CryptoPool(threads=1, max_queue=1)
     store.start()
     crypto.start()
     try:
         users = Users(store=store, crypto=crypto, clock=SystemClock(), own_login=config.server.login)
-        known = users.get(record.key) is not None
-        applied = await users.add(record, must_be_new=not signed, local=not signed, bch_limit=bch_limit)
+        return await add_user(users, new)
     finally:
         crypto.close()
         store.close()
-    return known, applied
 
 
 def _store_file(config: Config, *, must_exist: bool) -> Path:

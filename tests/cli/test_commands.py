@@ -15,7 +15,7 @@ from tests.cli.program import LAUNCHER, run_program, write_config
 def test_help_names_every_command(capsys):
     assert run_command(["--help"]) == 0
     shown = capsys.readouterr().out
-    assert all(f"\n    {name} " in shown for name in ("run", "init", "check", "demo", "user"))
+    assert all(f"\n    {name} " in shown for name in ("run", "init", "check", "demo", "user", "status"))
     assert run_command(["--version"]) == 0
     assert capsys.readouterr().out == f"shine-node {__version__}\n"
 

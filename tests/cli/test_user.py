@@ -11,8 +11,10 @@ import pytest
 from shine_node.cli import user
 from shine_node.cli.commands import run_command
 from shine_node.cli.node_process import NodeProcess
+from shine_node.client.connection import Connection
 from shine_node.client.identity import Identity, KeyPair
 from shine_node.protocol.access import AccessServer, record_payload
+from shine_node.store.environment import Store
 from tests.cli.program import run_program, write_config
 from tests.support.nodes import run
 
@@ -215,23 +217,41 @@ def test_root_keeps_out_of_the_folder_of_another_user(cli, monkeypatch):
 
 def test_while_the_node_runs(cli):
     cli("add", "--login", "alice", *keys_of(ALICE))
+    first = ALICE.access_record([HOME], time_ms=NOW_MS - 1000)
+    forged = ALICE.access_record([OTHER], time_ms=NOW_MS)._replace(time_ms=NOW_MS - 1)
 
     async def story():
         node = await NodeProcess.start(cli.config)
         try:
             added = run_program("user", "add", "--config", cli.config, "--login", "bob", *keys_of(ALICE))
-            assert added.returncode == 1
-            assert f"in use by another process (PID {node.pid})" in added.stderr
-            assert "Users can be added while the node is stopped, and shown at any time." in added.stderr
-            status, _ = await asyncio.to_thread(cli, "add", "--login", "bob", *keys_of(ALICE))
-            assert status == 1 and "in use by another process" in cli.said
+            assert (added.returncode, added.stdout, added.stderr) == (0, "bob: added\n", "")
+            status, _ = await asyncio.to_thread(cli, "add", "--login", "BOB", *keys_of(ALICE))
+            assert status == 1 and cli.said == "shine-node: USER_ALREADY_EXISTS: this login is taken\n"
             listed = run_program("user", "list", "--config", cli.config)
-            assert (listed.returncode, listed.stdout.split()) == (0, ["alice", "local", "home"])
+            assert listed.returncode == 0
+            assert listed.stdout.split() == ["alice", "local", "home", "bob", "local", "home"]
+            assert await asyncio.to_thread(cli.add_record, first) == (0, "Alice: updated\n")
+            assert (await asyncio.to_thread(cli.add_record, forged))[0] == 1
+            assert cli.said == "shine-node: BAD_SIGNATURE: the record is not signed by its root key\n"
+            async with await Connection.open(node.url) as client:  # the node itself knows them at once
+                assert (await client.request("GetUser", {"login": "bob"}))["exists"] is True
+                assert (await client.request("GetUserAccess", {"login": "alice"}))["timeMs"] == NOW_MS - 1000
         finally:
             await node.stop()
 
     run(story())
-    assert cli("add", "--login", "bob", *keys_of(ALICE))[0] == 0
+    assert cli("add", "--login", "carol", *keys_of(ALICE)) == (0, "carol: added\n")
+
+
+def test_while_a_node_starts_or_stops(cli):
+    (cli.folder / "data").mkdir()
+    store = Store(cli.folder / "data" / "shine.mdb", map_size=2**24)
+    try:
+        assert cli("add", "--login", "alice", *keys_of(ALICE)) == (1, "")
+    finally:
+        store.close()
+    assert "in use by another process" in cli.said
+    assert "If that is the node, it is just starting or stopping: try again in a moment." in cli.said
 
 
 def test_exit_statuses(tmp_path):

@@ -6,7 +6,9 @@ import os
 import socket
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -179,6 +181,39 @@ def test_a_letter_in_the_way_of_the_link(folder: Path) -> None:
         Place(folder / "run" / "control.sock", folder)
     assert list((folder / "run").iterdir()) == []
     assert (folder / "control.sock").read_text() == "a letter"
+
+
+@contextmanager
+def as_user(user: int, group: int) -> Iterator[None]:
+    """Have the rights of another user for a moment."""
+    groups = os.getgroups()
+    os.setgroups([])
+    os.setegid(group)
+    os.seteuid(user)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+        os.setgroups(groups)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as several users")
+def test_only_the_user_and_the_group_of_the_node_can_open_it(umask: None) -> None:
+    stranger, node_user, node_group, member = 65531, 65532, 65533, 65534
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o777)
+        path = folder / "control.sock"
+        with as_user(node_user, node_group):
+            own = Place(path, folder)
+        with own:
+            own.socket.listen()
+            for user, group in ((node_user, node_group), (member, node_group)):
+                with as_user(user, group):
+                    assert meets(path, own.socket)
+            with as_user(stranger, stranger), pytest.raises(PermissionError):
+                connect_to(path, SECONDS)
 
 
 def test_nobody_is_there(folder: Path) -> None:

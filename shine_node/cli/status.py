@@ -1,0 +1,119 @@
+"""``status``: how the running node is, over its control socket."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from shine_node import __version__
+from shine_node.cli.common import OK, REFUSED, UNUSABLE, SubCommands, add_config_option, complain
+
+__all__ = ["add_parser", "render", "run"]
+
+KIB, MIB = 2**10, 2**20
+
+
+def add_parser(commands: SubCommands) -> None:
+    """Describe the command."""
+    parser = commands.add_parser(
+        "status",
+        help="show how the running node is",
+        description="Shows the running node: its store, its queues, and its links to other servers."
+        " Exit status: 0 all is well, 1 something is not, 2 the node does not run, or cannot be asked.",
+    )
+    add_config_option(parser)
+    parser.add_argument("--json", action="store_true", help="all that the node says, as one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the state of the node and return what it amounts to.
+
+    Raises:
+        ConfigError.
+    """
+    import orjson
+
+    from shine_node.cli.control import ask
+    from shine_node.config import load_config
+    from shine_node.protocol.errors import ShineError
+
+    config = load_config(arguments.config)
+    try:
+        status = ask(config, arguments.config, "Status", {})
+    except ShineError as error:
+        complain(str(error))
+        return UNUSABLE
+    if arguments.json:
+        print(orjson.dumps(status, option=orjson.OPT_INDENT_2).decode())
+        return REFUSED if status.get("warnings") else OK
+    try:
+        lines = list(render(status))
+    except (KeyError, TypeError):
+        version = status.get("version", "another")
+        complain(f"the node is of version {version}, this program is {__version__}: restart the node, or use --json")
+        return UNUSABLE
+    print("\n".join(lines))
+    return REFUSED if status["warnings"] else OK
+
+
+def render(status: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the state of a node as lines for a person; the answer to ``Status`` is what is read. Pure."""
+    store, queues, peers = status["store"], status["queues"], status["peers"]
+    at_ms = peers["atMs"]
+    up = _span(status["uptimeSeconds"])
+    yield f"node    {status['login']} at {status['url']}, version {status['version']}, up {up}"
+    yield f"listen  {', '.join(status['listening'])}; {_count(status['connections'], 'connection')}"
+    free = "" if store["diskFreeBytes"] is None else f", {_size(store['diskFreeBytes'])} free on its disk"
+    yield f"store   {store['path']}: {_count(store['users'], 'user')}, {_count(store['messages'], 'message')};"
+    yield (
+        f"        {_size(store['usedBytes'])} of {_size(store['mapBytes'])} in use ({store['usedShare']:.1%}),"
+        f" file {_size(store['fileBytes'])}{free}"
+    )
+    yield (
+        f"queues  {queues['crypto']} for signatures, {queues['writer']} for the disk;"
+        f" {_count(queues['openDeliveries'], 'open delivery', 'open deliveries')},"
+        f" {_count(queues['attempts'], 'attempt')} under way"
+    )
+    yield f"peers   {peers['known']} known, {_count(len(peers['links']), 'link')} of at most {peers['maxConnections']}"
+    width = max((len(link["serverLogin"]) for link in peers["links"]), default=0)
+    for link in peers["links"]:
+        yield f"  {link['serverLogin']:<{width}}  {_link(link, at_ms)}"
+    yield ""
+    for warning in status["warnings"]:
+        yield f"warning: {warning}"
+    if not status["warnings"]:
+        yield "all is well"
+
+
+def _link(link: Mapping[str, Any], at_ms: int) -> str:
+    queue = "/".join(str(link[f"waiting{priority}"]) for priority in ("Realtime", "Normal", "Bulk"))
+    counts = f"{link['succeeded']} succeeded, {link['failed']} failed, {link['timedOut']} timed out"
+    error = f"; last error: {link['lastError']}" if link["lastError"] else ""
+    return f"{_state(link, at_ms):<24}  queue {queue}  {counts}{error}"
+
+
+def _state(link: Mapping[str, Any], at_ms: int) -> str:
+    """Return the state of a link and since when, as far as is known."""
+    state, since, seen = link["state"], link["connectedAtMs"], link["lastActivityMs"]
+    if state == "connected" and since is not None:
+        return f"connected for {_span((at_ms - since) // 1000)}"
+    return f"{state}, never seen" if seen is None else f"{state}, seen {_span((at_ms - seen) // 1000)} ago"
+
+
+def _span(seconds: int) -> str:
+    """Return a length of time by its two greatest units."""
+    seconds = max(0, seconds)
+    for unit, name, smaller, smaller_name in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if seconds >= unit:
+            return f"{seconds // unit} {name} {seconds % unit // smaller} {smaller_name}"
+    return f"{seconds} s"
+
+
+def _size(number: int) -> str:
+    return f"{number / MIB:.1f} MiB" if number >= MIB else f"{number / KIB:.0f} KiB"
+
+
+def _count(number: int, name: str, names: str = "") -> str:
+    return f"{number} {name if number == 1 else names or name + 's'}"

@@ -1,0 +1,173 @@
+"""``status`` of real nodes, and how it reads."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shine_node import __version__
+from shine_node.cli import control
+from shine_node.cli.commands import run_command
+from shine_node.cli.node_process import NodeProcess, ReservedPort
+from shine_node.cli.status import render
+from tests.cli.program import run_program, write_config
+from tests.support.nodes import ServerProcess, eventually, run, servers
+
+NOW_MS = 1_774_700_000_000
+
+
+def link(login: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "serverLogin": login,
+        "state": "connected",
+        "connectedAtMs": NOW_MS - 4_000_000,
+        "lastActivityMs": NOW_MS - 1000,
+        "waitingRealtime": 0,
+        "waitingNormal": 0,
+        "waitingBulk": 0,
+        "succeeded": 0,
+        "failed": 0,
+        "timedOut": 0,
+        "lastError": "",
+        **changes,
+    }
+
+
+def status_of(*links: dict[str, Any], warnings: tuple[str, ...] = (), **store: Any) -> dict[str, Any]:
+    return {
+        "version": "1.2.3",
+        "login": "home",
+        "url": "wss://home.example/ws",
+        "uptimeSeconds": 90_061,
+        "listening": ["ws://127.0.0.1:7070/ws", "ws://[::1]:7070/ws"],
+        "connections": 1,
+        "queues": {"crypto": 2, "writer": 3, "attempts": 1, "openDeliveries": 4},
+        "store": {
+            "path": "/data/shine.mdb",
+            "fileBytes": 3_000_000,
+            "usedBytes": 100_000,
+            "mapBytes": 2**30,
+            "usedShare": 0.0001,
+            "diskFreeBytes": 2**33,
+            "users": 1,
+            "messages": 12,
+            **store,
+        },
+        "peers": {"atMs": NOW_MS, "known": 5, "maxConnections": 256, "links": list(links)},
+        "warnings": list(warnings),
+    }
+
+
+def test_how_it_reads() -> None:
+    resting = {"state": "pause", "connectedAtMs": None, "lastActivityMs": None, "failed": 3, "lastError": "refused"}
+    busy = {"waitingRealtime": 1, "waitingNormal": 2, "waitingBulk": 3, "succeeded": 40, "timedOut": 5}
+    lines = list(render(status_of(link("friend", **busy), link("bo", **resting), warnings=("one", "two"))))
+    assert lines == [
+        "node    home at wss://home.example/ws, version 1.2.3, up 1 d 1 h",
+        "listen  ws://127.0.0.1:7070/ws, ws://[::1]:7070/ws; 1 connection",
+        "store   /data/shine.mdb: 1 user, 12 messages;",
+        "        98 KiB of 1024.0 MiB in use (0.0%), file 2.9 MiB, 8192.0 MiB free on its disk",
+        "queues  2 for signatures, 3 for the disk; 4 open deliveries, 1 attempt under way",
+        "peers   5 known, 2 links of at most 256",
+        "  friend  connected for 1 h 6 min   queue 1/2/3  40 succeeded, 0 failed, 5 timed out",
+        "  bo      pause, never seen         queue 0/0/0  0 succeeded, 3 failed, 0 timed out; last error: refused",
+        "",
+        "warning: one",
+        "warning: two",
+    ]
+    assert list(render(status_of(diskFreeBytes=None)))[3:] == [
+        "        98 KiB of 1024.0 MiB in use (0.0%), file 2.9 MiB",
+        "queues  2 for signatures, 3 for the disk; 4 open deliveries, 1 attempt under way",
+        "peers   5 known, 0 links of at most 256",
+        "",
+        "all is well",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"connectedAtMs": NOW_MS - 59_999}, "connected for 59 s"),
+        ({"connectedAtMs": NOW_MS - 61_000}, "connected for 1 min 1 s"),
+        ({"connectedAtMs": NOW_MS + 5_000}, "connected for 0 s"),  # the clock was put right meanwhile
+        ({"state": "pause", "lastActivityMs": NOW_MS - 3_600_000}, "pause, seen 1 h 0 min ago"),
+        ({"state": "connecting", "lastActivityMs": None}, "connecting, never seen"),
+    ],
+)
+def test_the_state_of_a_link(changes: dict[str, Any], says: str) -> None:
+    assert f"  friend  {says}  " in list(render(status_of(link("friend", **changes))))[6]
+
+
+def test_a_node_that_is_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = write_config(tmp_path)
+
+    async def story() -> None:
+        node = await NodeProcess.start(config)
+        try:
+            assert await asyncio.to_thread(run_command, ["status", "--config", str(config)]) == 0
+            lines = capsys.readouterr().out.splitlines()
+            assert lines[0].startswith(f"node    home at wss://home.example/ws, version {__version__}, up ")
+            assert lines[1] == f"listen  {node.url}; 0 connections"
+            assert lines[2] == f"store   {tmp_path / 'data' / 'shine.mdb'}: 0 users, 0 messages;"
+            assert lines[-1] == "all is well"
+            assert await asyncio.to_thread(run_command, ["status", "--json", "--config", str(config)]) == 0
+            assert json.loads(capsys.readouterr().out)["listening"] == [node.url]
+            found = await asyncio.to_thread(run_program, "status", "--config", config)
+            assert (found.returncode, found.stderr) == (0, "")
+            assert found.stdout.endswith("\nall is well\n")
+        finally:
+            await node.stop()
+
+    run(story())
+
+
+def test_a_node_with_a_peer_that_is_away(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def story() -> None:
+        with ReservedPort() as port:
+            peer = {"login": "friend", "url": f"ws://127.0.0.1:{port.number}/ws"}
+            async with servers(ServerProcess, tmp_path, "home", sync_servers=[peer]) as [server]:
+                words = ["status", "--config", str(server.folder / "node.toml")]
+
+                async def resting() -> bool:
+                    assert await asyncio.to_thread(run_command, words) == 1
+                    return "  friend  pause, never seen  " in capsys.readouterr().out
+
+                await eventually(resting)
+                assert await asyncio.to_thread(run_command, words) == 1
+                *_, line, empty, last = capsys.readouterr().out.splitlines()
+                assert line.startswith("  friend  ") and "last error: " in line
+                assert (empty, last) == ("", "warning: 1 of 1 links are not connected and tried again: friend")
+                assert await asyncio.to_thread(run_command, [*words, "--json"]) == 1
+                [described] = json.loads(capsys.readouterr().out)["peers"]["links"]
+                assert (described["serverLogin"], described["well"]) == ("friend", False)
+
+    run(story())
+
+
+def test_no_node_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = write_config(tmp_path)
+    assert run_command(["status", "--config", str(config)]) == 2
+    shown, said = capsys.readouterr()
+    assert shown == ""
+    assert said.startswith("shine-node: the node does not run: nobody answers at ")
+    assert f"Start it with `shine-node run --config {config}`" in said
+    assert run_command(["status", "--config", str(tmp_path / "none.toml")]) == 2
+
+
+def test_a_node_of_another_version(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["status", "--config", str(write_config(tmp_path))]
+    for answer, version in (({"version": "9.0"}, "9.0"), ({"queues": 1, "store": 2, "peers": 3}, "another")):
+        monkeypatch.setattr(control, "ask", lambda *arguments, answer=answer: answer)
+        assert run_command(words) == 2
+        assert capsys.readouterr().err == (
+            f"shine-node: the node is of version {version}, this program is {__version__}:"
+            " restart the node, or use --json\n"
+        )
+        assert run_command([*words, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out) == answer
