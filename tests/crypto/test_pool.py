@@ -17,6 +17,7 @@ from shine_node.protocol.signatures import key_pair, sign
 pytestmark = pytest.mark.core
 
 WAIT = 30
+"""Seconds that a test waits for what has to come; far more than it takes."""
 PUBLIC, SECRET = key_pair(b"a seed for the tests of the pool")
 OTHER, _ = key_pair(b"another seed for these very tests"[:32])
 
@@ -114,6 +115,14 @@ def test_threads_share_what_is_waiting() -> None:
     pool.close()
     assert [len(batch) for batch in sink.batches] == [1, 1]
     assert sink.threads == {"crypto-0", "crypto-1"}
+
+
+def test_idle_threads_share_what_comes_at_once() -> None:
+    both = threading.Barrier(2, timeout=WAIT)
+    sink = Sink(lambda: both.wait() and None)
+    with running(threads=2) as pool:
+        pool.submit([Submission([right()]) for _ in range(2)], sink)
+    assert [len(batch) for batch in sink.batches] == [1, 1]
 
 
 def test_a_busy_thread_does_not_hold_up_the_others() -> None:
