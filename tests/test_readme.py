@@ -36,7 +36,7 @@ def test_each_command_is_one(command: str) -> None:
 
 def test_the_commands_of_a_node_are_all_shown() -> None:
     commands = {found[1] for found in re.finditer(rf"{re.escape(PROGRAM)}([a-z]+)", README)}
-    assert commands >= {"init", "check", "run", "demo", "user"}
+    assert commands >= {"init", "check", "run", "demo", "user", "status"}
 
 
 def test_the_settings_make_a_configuration(tmp_path: Path) -> None:
