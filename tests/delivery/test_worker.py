@@ -452,10 +452,10 @@ def test_a_first_attempt_that_fails_after_a_jump_forward_is_followed_by_a_last_o
                 await until(lambda: slow.waiting)
                 rooms.clock.jump(50 * YEAR)
                 await rooms.clock.advance(INTERVAL)
+                rooms.peers.on("r1", RECEIVE_INCOMING, answers())
                 slow.release()
                 assert await sending is ACCEPTED, "there was an attempt, and it is not over"
                 await rested(rooms)
-                rooms.peers.on("r1", RECEIVE_INCOMING, answers())
                 await wake(rooms)
                 assert state(rooms) is DELIVERED
 
