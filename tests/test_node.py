@@ -244,7 +244,7 @@ def test_the_control_socket_tells_how_the_node_is_and_adds_users(tmp_path: Path)
                     await talk.say(
                         asked("SendMessagePair", make_message(ALICE, "bob", "hello", time_ms=now_ms()).payload)
                     )
-                    await peer.until(lambda: any(request["op"] == "ReceiveIncomingMessage" for request in peer.requests))
+                    await peer.until(lambda: was_brought_a_message(peer))
                     status = (await asker.ask("Status"))["payload"]
                 assert (status["login"], status["listening"]) == ("server1", [server.url])
                 assert status["connections"] == 1
@@ -471,6 +471,10 @@ def test_a_node_with_a_part_that_has_failed_says_that_it_cannot_go_on(
 
 
 # --- stop ---
+
+
+def was_brought_a_message(peer: ScriptedPeer) -> bool:
+    return any(request["op"] == "ReceiveIncomingMessage" for request in peer.requests)
 
 
 async def add_users(server: LocalServer | NodeProcess, peer: ScriptedPeer) -> None:
@@ -720,7 +724,7 @@ def test_a_process_that_is_told_to_stop_answers_what_is_under_way_and_ends_with_
                 async with await Talk.open(process.url) as talk:
                     one = make_message(ALICE, "bob", "last words", time_ms=now_ms())
                     await talk.say(asked("SendMessagePair", one.payload))
-                    await peer.until(lambda: any(request["op"] == "ReceiveIncomingMessage" for request in peer.requests))
+                    await peer.until(lambda: was_brought_a_message(peer))
                     stopping = asyncio.ensure_future(process.stop())  # it checks the exit status
                     assert (await talk.hear())["payload"]["deliveryState"] == "accepted"
                     assert await talk.end() == 1001
