@@ -11,7 +11,7 @@ from shine_node.cli.common import OK, REFUSED, UNUSABLE, SubCommands, add_config
 
 __all__ = ["add_parser", "render", "run"]
 
-KIB, MIB = 2**10, 2**20
+KIB, MIB, GIB = 2**10, 2**20, 2**30
 
 
 def add_parser(commands: SubCommands) -> None:
@@ -112,7 +112,10 @@ def _span(seconds: int) -> str:
 
 
 def _size(number: int) -> str:
-    return f"{number / MIB:.1f} MiB" if number >= MIB else f"{number / KIB:.0f} KiB"
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB")):
+        if number >= unit:
+            return f"{number / unit:.1f} {name}"
+    return f"{number / KIB:.0f} KiB"
 
 
 def _count(number: int, name: str, names: str = "") -> str:

@@ -70,7 +70,7 @@ def test_how_it_reads() -> None:
         "node    home at wss://home.example/ws, version 1.2.3, up 1 d 1 h",
         "listen  ws://127.0.0.1:7070/ws, ws://[::1]:7070/ws; 1 connection",
         "store   /data/shine.mdb: 1 user, 12 messages;",
-        "        98 KiB of 1024.0 MiB in use (0.0%), file 2.9 MiB, 8192.0 MiB free on its disk",
+        "        98 KiB of 1.0 GiB in use (0.0%), file 2.9 MiB, 8.0 GiB free on its disk",
         "queues  2 for signatures, 3 for the disk; 4 open deliveries, 1 attempt under way",
         "peers   5 known, 2 links of at most 256",
         "  friend  connected for 1 h 6 min   queue 1/2/3  40 succeeded, 0 failed, 5 timed out",
@@ -80,7 +80,7 @@ def test_how_it_reads() -> None:
         "warning: two",
     ]
     assert list(render(status_of(diskFreeBytes=None)))[3:] == [
-        "        98 KiB of 1024.0 MiB in use (0.0%), file 2.9 MiB",
+        "        98 KiB of 1.0 GiB in use (0.0%), file 2.9 MiB",
         "queues  2 for signatures, 3 for the disk; 4 open deliveries, 1 attempt under way",
         "peers   5 known, 0 links of at most 256",
         "",
