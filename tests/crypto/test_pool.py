@@ -121,6 +121,7 @@ def test_idle_threads_share_what_comes_at_once() -> None:
     both = threading.Barrier(2, timeout=WAIT)
     sink = Sink(lambda: both.wait() and None)
     with running(threads=2) as pool:
+        time.sleep(0.05)  # for both to be idle; if they are not, the test passes and shows less
         pool.submit([Submission([right()]) for _ in range(2)], sink)
     assert [len(batch) for batch in sink.batches] == [1, 1]
 

@@ -124,6 +124,12 @@ def test_a_due_row_is_claimed_by_a_lease_and_a_version(store: Store) -> None:
         assert list(txn.scan(Table.DUE_ATTEMPTS)) == [(time_key(NOW + 5 + LEASE, 1), key.encode())]
 
 
+def test_a_claim_moves_an_acceptance_that_the_clock_has_not_reached(store: Store) -> None:
+    key = put(store, OpenDelivery(NOW + 500, 0, NOW, 0))
+    assert claim(store, NOW)[0].decision == Decision(1, False, NOW + 30 * SECOND, NOW)
+    assert delivery_of(store, key) == OpenDelivery(NOW, 0, NOW, NOW + LEASE)
+
+
 def test_a_claim_carries_the_revision(store: Store) -> None:
     put(store, revision_ms=NOW + 7)
     assert [claim.revision_ms for claim in claim(store, NOW)] == [NOW + 7]
