@@ -118,12 +118,17 @@ def test_threads_share_what_is_waiting() -> None:
 
 
 def test_idle_threads_share_what_comes_at_once() -> None:
-    both = threading.Barrier(2, timeout=WAIT)
-    sink = Sink(lambda: both.wait() and None)
+    both, done = threading.Barrier(3, timeout=WAIT), threading.Semaphore(0)
+
+    def meet() -> None:
+        both.wait()
+        done.release()
+
     with running(threads=2) as pool:
         time.sleep(0.05)  # for both to be idle; if they are not, the test passes and shows less
-        pool.submit([Submission([right()]) for _ in range(2)], sink)
-    assert [len(batch) for batch in sink.batches] == [1, 1]
+        pool.submit([Submission([right()]) for _ in range(2)], Sink(meet))
+        both.wait()
+        assert done.acquire(timeout=WAIT) and done.acquire(timeout=WAIT)
 
 
 def test_a_busy_thread_does_not_hold_up_the_others() -> None:
