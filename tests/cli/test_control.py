@@ -68,7 +68,11 @@ def asking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asking:
     return Asking(tmp_path)
 
 
-def test_a_node_that_runs_answers(asking: Asking) -> None:
+@pytest.mark.parametrize("folder", ["short", "n" * 110])
+def test_a_node_that_runs_answers(tmp_path: Path, folder: str) -> None:
+    (tmp_path / folder).mkdir()
+    asking = Asking(tmp_path / folder)
+
     async def story() -> None:
         node = await NodeProcess.start(asking.config_path)
         try:
