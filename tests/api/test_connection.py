@@ -233,6 +233,20 @@ def test_a_peer_has_the_rate_of_peers_from_its_hello_on_and_the_last_hello_count
     run(story())
 
 
+def test_a_hello_is_needed_where_a_handler_says_so() -> None:
+    async def story() -> None:
+        async with a_room() as room, await Talk.open(room.url) as talk:
+            await talk.succeed("Echo")
+            [connection] = room.connections
+            with pytest.raises(NotAuthenticated):
+                connection.need_hello()
+            hello = Hello("one", 1, frozenset())
+            connection.introduce(hello, RATE)
+            assert connection.need_hello() == hello
+
+    run(story())
+
+
 def test_a_session_is_needed_where_a_handler_says_so() -> None:
     async def story() -> None:
         async with a_room() as room, await Talk.open(room.url) as talk:
