@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shine_node.cli.node_process import NodeProcess, ReservedPort
-from shine_node.client.connection import Connection
+from shine_node.client.connection import Connection, RequestRefused
 from shine_node.client.identity import Identity
 from shine_node.client.messages import SignedPair
 from shine_node.protocol.access import AccessServer, record_payload
@@ -106,10 +106,14 @@ class DemoServer:
     # -- asked over its WebSocket -------------------------------------------------------------------------------
 
     async def add_user(self, identity: Identity, homes: Sequence[DemoServer], *, time_ms: int) -> None:
-        """Register a user here whose access servers are ``homes``."""
+        """Register a user here whose access servers are ``homes``; another server may have told of the user already."""
         record = identity.access_record((home.access for home in homes), time_ms=time_ms)
         async with await self._connect() as client:
-            await client.request("AddUser", record_payload(record), timeout=REQUEST_SECONDS)
+            try:
+                await client.request("AddUser", record_payload(record), timeout=REQUEST_SECONDS)
+            except RequestRefused as refused:
+                if refused.code != "USER_ALREADY_EXISTS":
+                    raise
 
     async def send(self, pair: SignedPair) -> str:
         """Submit a pair and return the delivery state that is answered; the same pair again only asks (§5.2)."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from shine_node.cli.node_process import NodeProcess, ReservedPort
-from shine_node.client.connection import Connection
+from shine_node.client.connection import Connection, RequestRefused
 from shine_node.client.identity import Identity
 from shine_node.client.messages import SignedPair
 from shine_node.clock import Clock, SystemClock
@@ -257,7 +257,13 @@ async def register(
         (server.access for server in homes), time_ms=now_ms() if time_ms is None else time_ms
     )
     for server in (*homes, *known_at):
-        await server.request("AddUser", record_payload(record))
+        try:
+            await server.request("AddUser", record_payload(record))
+        except RequestRefused as refused:
+            # Servers tell each other of users: this one may know the record before it is brought here.
+            if refused.code != "USER_ALREADY_EXISTS":
+                raise
+            await server.request("SetUserAccess", record_payload(record))
     return record
 
 
