@@ -260,14 +260,15 @@ class Store:
                         job.error = refusal
         except BaseException:
             return False  # each runs alone next, and meets its own error there
-        self._recovered()
+        self._written(txn)
         return True
 
     def _run_alone(self, job: Job[Any]) -> None:
         job.error = None
         try:
             with self._env.begin(write=True) as raw:
-                job.result = job.work(Transaction(raw, self._dbs, self))
+                txn = Transaction(raw, self._dbs, self)
+                job.result = job.work(txn)
         except Refusal as refusal:
             job.error = refusal
         except lmdb.Error as error:
@@ -276,7 +277,7 @@ class Store:
             log.exception("a write failed; nothing of it was stored")
             job.error = InternalError("the server could not store this")
         else:
-            self._recovered()
+            self._written(txn)
 
     def _storage_error(self, error: lmdb.Error) -> Refusal:
         # What LMDB names otherwise than by its plain class is a defect of the job, or harms that job alone.
@@ -302,10 +303,11 @@ class Store:
             log.error(trouble)
         self._trouble = trouble
 
-    def _recovered(self) -> None:
-        if self._trouble:
+    def _written(self, txn: Transaction) -> None:
+        """Take note that a commit that had something to write went well."""
+        if self._trouble and txn.writes:
             log.warning("the store can be written again")
-        self._trouble = ""
+            self._trouble = ""
 
     # -- schema -------------------------------------------------------------------------------------------------
 
