@@ -208,6 +208,9 @@ def test_the_answer_waits_for_the_first_attempt_so_long_and_no_longer_and_the_at
             rooms.peers.on("r1", RECEIVE_INCOMING, slow)
             sending = asyncio.create_task(send(rooms))
             await until(lambda: slow.waiting)
+            row = rooms.row(PAIR)
+            assert row is not None
+            assert rooms.deliverer.claims.held == {(row.seq, row.version)}, "so that its lease is renewed"
             await rooms.clock.advance(7.999)
             assert not sending.done()
             await rooms.clock.advance(0.001)
@@ -292,7 +295,7 @@ def test_an_attempt_that_is_ended_with_the_node_is_accepted(tmp_path: Path) -> N
 
 
 def test_above_the_bound_a_pair_waits_for_the_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deliverer_module, "MAX_BACKGROUND", 1)
+    monkeypatch.setattr(deliverer_module, "MAX_BACKGROUND", 2)  # an attempt and its one call
 
     async def story() -> None:
         async with Rooms(tmp_path) as rooms:
@@ -313,6 +316,61 @@ def test_above_the_bound_a_pair_waits_for_the_worker(tmp_path: Path, monkeypatch
             assert await first is DELIVERED
             with rooms.store.read() as txn:
                 assert len(due_keys(txn, NOW + LEASE, 9)) == 1
+
+    run(story())
+
+
+# Who cannot be reached is looked up anew
+
+
+@pytest.mark.parametrize("bob", [(), ("r1", "r2")])
+def test_after_a_first_attempt_in_vain_the_recipients_records_are_looked_up(
+    tmp_path: Path, bob: tuple[str, ...]
+) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            await alice_and_bob(rooms, bob=bob)
+            for server in bob:
+                rooms.peers.on(server, RECEIVE_INCOMING, down)
+            await send(rooms)
+            await quiet(rooms)
+            assert rooms.lookup.refreshed == ["bob"]
+
+    run(story())
+
+
+def test_after_a_success_at_one_route_nobody_is_looked_up(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            await alice_and_bob(rooms)
+            rooms.peers.on("r1", RECEIVE_INCOMING, down)
+            await send(rooms)
+            await quiet(rooms)
+            assert rooms.lookup.refreshed == []
+
+    run(story())
+
+
+@pytest.mark.parametrize(("after", "looked_up"), [(30, True), (300, True), (1500, True), (3600, False)])
+def test_a_retry_in_vain_looks_up_for_the_next_one(tmp_path: Path, after: float, looked_up: bool) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            due = await accepted_and_due(rooms, after=after)
+            rooms.lookup.refreshed.clear()
+            await rooms.deliverer.retry(due)
+            assert rooms.lookup.refreshed == (["bob"] if looked_up else []), "there is no attempt after the last"
+
+    run(story())
+
+
+def test_a_retry_that_succeeds_looks_nobody_up(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            due = await accepted_and_due(rooms, after=30)
+            rooms.lookup.refreshed.clear()
+            rooms.peers.on("r1", RECEIVE_INCOMING, answers())
+            await rooms.deliverer.retry(due)
+            assert rooms.lookup.refreshed == []
 
     run(story())
 

@@ -214,6 +214,28 @@ def test_the_pair_comes_before_the_users_the_users_before_the_server_the_server_
     run(story())
 
 
+def test_whom_a_client_names_is_looked_up_at_peers_and_whom_a_server_names_is_not(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            pair = make_pair("alice", "bob")
+            await is_refused(rooms, UserNotFound, pair.incoming.blob, pair.outgoing.blob)
+            with pytest.raises(UserNotFound):
+                await rooms.intake.receive_incoming(pair.incoming.blob)
+            assert rooms.lookup.looked_for == ["alice"], "by the client, and the first unknown one ends it"
+
+            rooms.lookup.found.append(identity("Alice").access_record(servers(OWN), time_ms=NOW - 1))
+            with pytest.raises(UserNotFound):
+                await rooms.accept(pair)
+            assert rooms.lookup.looked_for == ["alice", "alice", "bob"]
+
+            rooms.lookup.found.append(identity("bob").access_record(servers("r1"), time_ms=NOW - 1))
+            assert (await rooms.accept(pair)).stored.changed
+            assert (await rooms.accept(make_pair("alice", "bob", nonce=2))).stored.changed
+            assert rooms.lookup.looked_for == ["alice", "alice", "bob", "bob"], "known from then on"
+
+    run(story())
+
+
 def test_another_users_signature_is_none(tmp_path: Path) -> None:
     async def story() -> None:
         async with Rooms(tmp_path) as rooms:

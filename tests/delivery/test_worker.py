@@ -391,7 +391,7 @@ def test_a_jump_back_while_the_store_refuses_is_not_forgotten(tmp_path: Path) ->
     run(story())
 
 
-def test_a_small_step_of_the_clock_is_no_jump(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_step_of_more_than_a_second_is_a_jump(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         async with Rooms(tmp_path) as rooms:
             await try_once(rooms, 1)
@@ -399,7 +399,11 @@ def test_a_small_step_of_the_clock_is_no_jump(tmp_path: Path, caplog: pytest.Log
                 for step in (-1000, 1000, 0):
                     rooms.clock.jump(step)
                     await wake(rooms)
-            assert "the clock went" not in caplog.text
+                assert "the clock went" not in caplog.text
+                for step, text in ((1001, "the clock went forward"), (-1001, "the clock went back")):
+                    rooms.clock.jump(step)
+                    await wake(rooms)
+                    assert text in caplog.text
 
     run(story())
 

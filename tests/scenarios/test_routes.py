@@ -30,6 +30,38 @@ def test_bob_moves_while_a_message_waits_and_the_next_attempt_goes_to_his_new_se
     tell(tmp_path, story)
 
 
+def test_bob_has_moved_and_only_his_old_server_knows_where(tmp_path: Path) -> None:
+    """An attempt that failed at every route has the recipient looked up there before the next one (§3)."""
+
+    async def story(world: World) -> None:
+        a1, b1, b2 = await world.homes("a1", "b1", "b2")
+        alice = await world.person("alice", a1, known_at=(b1, b2))
+        bob = await world.person("bob", b1, known_at=(a1, b2))
+        await world.moves(bob, b2, known_at=(b1,))
+        pair = alice.writes("bob", "please forward")
+        assert await world.send(a1, pair) == "accepted", "b1 says that it is none of his servers"
+        await world.passes(30)
+        assert a1.state(pair) == "delivered"
+        assert b2.has(pair)
+        assert not b1.has(pair)
+
+    tell(tmp_path, story)
+
+
+def test_alice_writes_to_somebody_whom_only_a_connected_server_knows(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        hub, b1 = await world.homes("hub", "b1")
+        a1 = await world.home("a1", sync_servers=[{"login": "hub", "url": hub.url}])
+        alice = await world.person("alice", a1)
+        await world.rest()
+        await world.person("bob", b1, known_at=(hub,))
+        pair = alice.writes("bob", "we have not met")
+        assert await world.send(a1, pair) == "delivered"
+        assert b1.has(pair)
+
+    tell(tmp_path, story)
+
+
 def test_bob_has_no_server_at_first(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         a1, b1 = await world.homes("a1", "b1")

@@ -11,9 +11,11 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
+
+from websockets.exceptions import ConnectionClosed
 
 from shine_node.client.connection import Connection
 from shine_node.client.identity import Identity
@@ -88,9 +90,13 @@ class Home(LocalServer):
         deliverer, worker = self.node._deliverer, self.node._worker
         if deliverer._background or deliverer.claims.held or worker._attempts:
             return False
-        links = self.node.pool._links.values()
-        opening = any(link.state is LinkState.CONNECTING or link._ping is not None for link in links)
-        return self.sleeps(INTERVAL) and not opening
+        lookup = self.node._lookup
+        if lookup._under_way or lookup._refreshing:
+            return False
+        for link in self.node.pool._links.values():
+            if link.busy or link.state is LinkState.CONNECTING or link._ping is not None:
+                return False
+        return self.sleeps(INTERVAL)
 
     def sleeps(self, seconds: float) -> bool:
         """Whether some part of it sleeps for exactly so long."""
@@ -154,6 +160,7 @@ class Scripted:
         self._began = clock.monotonic()
         self._answers: dict[str, tuple[int, str] | dict[str, Any] | asyncio.Event | None] = {}
         self._gates: list[asyncio.Event] = []
+        self._kept: list[asyncio.Task[None]] = []
         self._only: frozenset[str] | None = None
         self._peer = ScriptedPeer(login, dict.fromkeys(SCRIPTED_OPS, self._behave))
 
@@ -199,6 +206,7 @@ class Scripted:
     async def stop(self) -> None:
         for gate in self._gates:
             gate.set()
+        await asyncio.gather(*self._kept)
         await self._peer.stop()
 
     async def _behave(self, connection: PeerConnection, request: dict[str, Any]) -> None:
@@ -208,13 +216,17 @@ class Scripted:
         if op == "ReceiveIncomingMessage" and self._only is not None and payload["sourceServerLogin"] not in self._only:
             answer = 503, "SERVER_BUSY"
         if isinstance(answer, asyncio.Event):
-            gate = answer
-            await gate.wait()
-            answer = None
-        if isinstance(answer, tuple):
+            self._kept.append(asyncio.create_task(_answer_later(answer, connection, request)))
+        elif isinstance(answer, tuple):
             await connection.refuse(request, *answer)
         else:
             await connection.answer(request, answer)
+
+
+async def _answer_later(gate: asyncio.Event, connection: PeerConnection, request: dict[str, Any]) -> None:
+    await gate.wait()
+    with suppress(ConnectionClosed):
+        await connection.answer(request)
 
 
 class Person:
