@@ -95,8 +95,9 @@ class Node:
         self.store = Store(_store_path(config), map_size=config.storage.map_size_mib * 2**20, on_fatal=self.fatal.set)
         self._crypto = CryptoPool(threads=config.crypto.threads, max_queue=config.crypto.max_queue)
         self.users = Users(store=self.store, crypto=self._crypto, clock=self._clock, own_login=config.server.login)
+        self._readers = Readers(self.store)
         self._directory = PeerDirectory(
-            store=self.store,
+            readers=self._readers,
             clock=self._clock,
             own_login=config.server.login,
             sync_servers=[AccessServer(server.login, server.url) for server in config.sync_servers],
@@ -117,6 +118,7 @@ class Node:
             connected=lambda: [AccessServer(peer.server_login, peer.url) for peer in self.pool.connected()],
             sync_servers=lambda: self._directory.sync_servers,
             allow_insecure=config.server.pool.allow_insecure_peers,
+            takes_anyone=self._takes_anyone,
         )
         self._lookup = lookup
         access_pull = AccessPull(
@@ -124,8 +126,10 @@ class Node:
             users=self.users,
             peers=self.pool,
             vouches=self._directory.vouches,
+            takes_anyone=self._takes_anyone,
             allow_insecure=config.server.pool.allow_insecure_peers,
             page_limit=config.sync.page_limit,
+            max_frame_bytes=config.limits.max_frame_bytes,
             clock=self._clock,
             interval_seconds=config.sync.access_interval_seconds,
         )
@@ -168,7 +172,6 @@ class Node:
         messages = MessageOperations(
             intake=intake, deliverer=self._deliverer, status=DeliveryStatus(self.store), users=self.users
         )
-        self._readers = Readers(self.store)
         reading = ReadingOperations(readers=self._readers, max_frame_bytes=config.limits.max_frame_bytes)
         sync = SyncOperations(readers=self._readers, max_frame_bytes=config.limits.max_frame_bytes)
         self._user_operations = UserOperations(
@@ -292,6 +295,9 @@ class Node:
             log.critical("a part of the node has failed; the node stops", exc_info=True)
             self.fatal.set()
 
+    def _takes_anyone(self) -> bool:
+        return self.config.registration.mode == "open"
+
     def _gauges(self) -> Gauges:
         certificate = self._certificate
         return Gauges(
@@ -310,6 +316,10 @@ class Node:
         self.config = self._service.config = self._user_operations.config = config
         self._directory.sync_servers = tuple(AccessServer(server.login, server.url) for server in config.sync_servers)
         self._endpoint.change_limits(config.limits)
+        try:
+            self.pool.reload_authorities()
+        except DialFailed as error:
+            log.error("%s. Until then the authorities of before stay in use", error)
 
 
 def run_node(config: Config, *, config_path: Path | None = None) -> int:

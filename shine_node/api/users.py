@@ -6,24 +6,20 @@ import hmac
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import orjson
+
 from shine_node.api.connection import Connection, Handler
 from shine_node.config import Config
 from shine_node.directory.lookup import Lookup
 from shine_node.directory.users import Users
-from shine_node.protocol.access import (
-    AccessRecord,
-    AccessServer,
-    is_newer,
-    parse_identity,
-    parse_record,
-    record_payload,
-)
+from shine_node.protocol.access import AccessRecord, AccessServer, parse_identity, parse_record, record_payload
 from shine_node.protocol.encoding import encode_base64, read_login, read_optional_number, read_optional_text, read_text
 from shine_node.protocol.errors import Forbidden, RegistrationClosed
 
 __all__ = ["UserOperations"]
 
 SEARCH_LIMIT = 5
+ENVELOPE_BYTES = 1024
 _SIGNED_FIELDS = ("accessServers", "timeMs", "signatureB64")
 
 
@@ -74,25 +70,25 @@ class UserOperations:
         One by which a user from elsewhere comes to this server is a registration like any other.
         """
         record = self._parse(payload)
-        known = self._users.get(record.key)
-        if known is None:
+        if self._users.get(record.key) is None:
             self._may_bring_first(connection, record, payload)
-        elif self._comes_here(record) and not self._users.is_here(known) and is_newer(record, known.record):
+        elif self._users.comes_here(record):
             self._may_register(payload)
         return {"applied": await self._users.add(record)}
 
     async def get_user_access(self, connection: Connection, payload: dict[str, Any]) -> Mapping[str, object]:
-        """Return all records of a user, from local knowledge only."""
+        """Return all records of a user, from local knowledge only.
+
+        Of more records than half a frame holds, the oldest are left out.
+        """
         login = read_login(payload).lower()
         user = self._users.get(login)
         if user is None:
             return {"exists": False}
-        older = [record for record in self._users.records(login) if record != user.record]
-        return {
-            "exists": True,
-            **record_payload(user.record),
-            "history": [record_payload(record) for record in older],
-        }
+        newest = record_payload(user.record)
+        older = [record_payload(record) for record in self._users.records(login) if record != user.record]
+        room = self.config.limits.max_frame_bytes // 2 - ENVELOPE_BYTES - len(orjson.dumps(newest))
+        return {"exists": True, **newest, "history": _newest_that_fit(older, room)}
 
     async def get_user(self, connection: Connection, payload: dict[str, Any]) -> Mapping[str, object]:
         """Return the keys of a user; peers are asked, for a client, about one that is not known here."""
@@ -139,3 +135,11 @@ class UserOperations:
             token = read_optional_text(payload, "registrationToken")
             if not hmac.compare_digest(token.encode(), registration.token.encode()):
                 raise RegistrationClosed("this server takes registrations with its token only: ask its owner for it")
+
+
+def _newest_that_fit(records: list[dict[str, object]], room: int) -> list[dict[str, object]]:
+    """Return the last ones of some records, as many as take at most ``room`` bytes."""
+    first = len(records)
+    while first and (room := room - len(orjson.dumps(records[first - 1])) - 1) >= 0:
+        first -= 1
+    return records[first:]

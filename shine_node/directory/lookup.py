@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +14,7 @@ from shine_node.directory.users import Users
 from shine_node.peers.asking import Peers
 from shine_node.protocol.access import AccessServer, User, parse_record
 from shine_node.protocol.encoding import read_list
-from shine_node.protocol.errors import LinkError, Refusal
+from shine_node.protocol.errors import LinkError, PeerRefused, Refusal, ServerBusy
 
 __all__ = ["Lookup"]
 
@@ -25,7 +26,9 @@ MISS_SECONDS = 30
 """For how long nobody is asked again for a login that nobody knew."""
 MAX_MISSES = 10_000
 MAX_UNDER_WAY = 64
-"""Look-ups at one time; above it a login that is not known here is not known at all."""
+"""Look-ups of unknown logins at one time, and users at one time whose records are looked up anew."""
+MAX_WAITING = 10_000
+"""Users who wait for their records to be looked up anew."""
 TIMEOUT_SECONDS = 5.0
 
 
@@ -36,6 +39,8 @@ class Lookup:
         connected: the peers whose links are up, the best ones to ask first.
         sync_servers: the peers that the operator configured.
         allow_insecure: whether records may name ``ws://``.
+        takes_anyone: whether this server registers whoever asks (``registration.mode`` is ``open``): only then does a
+            record that was found make somebody a user of this server.
     """
 
     def __init__(
@@ -47,6 +52,7 @@ class Lookup:
         connected: Callable[[], Iterable[AccessServer]],
         sync_servers: Callable[[], Iterable[AccessServer]],
         allow_insecure: bool,
+        takes_anyone: Callable[[], bool],
     ) -> None:
         self._peers = peers
         self._users = users
@@ -54,17 +60,24 @@ class Lookup:
         self._connected = connected
         self._sync_servers = sync_servers
         self._allow_insecure = allow_insecure
+        self._takes_anyone = takes_anyone
         self._missed: dict[str, float] = {}
         self._under_way: dict[str, asyncio.Task[User | None]] = {}
         self._refreshing: dict[str, asyncio.Task[None]] = {}
+        self._turns = asyncio.Semaphore(MAX_UNDER_WAY)
 
     async def find(self, login: str) -> User | None:
         """Return a user, asking up to three connected peers if nobody of that login is known here.
 
-        A login that nobody knew is not asked for again within ``MISS_SECONDS``; requests for one login share a look-up.
+        A login that nobody knew is not asked for again within ``MISS_SECONDS``; where no peer answered at all, it may
+        be known the next time. Requests for one login share a look-up.
 
         Args:
             login: in lower case.
+
+        Raises:
+            ServerBusy: too many look-ups are under way.
+            ServerBusy, StorageFull: the user was found, and could not be stored now.
         """
         user = self._users.get(login)
         if user is not None:
@@ -75,7 +88,7 @@ class Lookup:
         task = self._under_way.get(login)
         if task is None:
             if len(self._under_way) >= MAX_UNDER_WAY:
-                return None
+                raise ServerBusy("too many users are being looked up at other servers", {"retryAfterMs": 1000})
             task = asyncio.get_running_loop().create_task(self._find(login))
             self._under_way[login] = task
             task.add_done_callback(lambda _: self._under_way.pop(login))
@@ -87,7 +100,7 @@ class Lookup:
         The user's last known servers and the configured peers are asked. While that goes on, nothing more is begun for
         the same user.
         """
-        if login not in self._refreshing and len(self._refreshing) < MAX_UNDER_WAY:
+        if login not in self._refreshing and len(self._refreshing) < MAX_WAITING:
             task = asyncio.get_running_loop().create_task(self._refresh(login))
             self._refreshing[login] = task
             task.add_done_callback(lambda _: self._refreshing.pop(login))
@@ -101,35 +114,62 @@ class Lookup:
 
     async def _refresh(self, login: str) -> None:
         own = self._users.own_login
-        servers = {s.server_login.lower(): s for s in (*self._users.routes(login), *self._sync_servers())}
-        await asyncio.gather(*(self._ask(server, login) for key, server in servers.items() if key != own))
+        async with self._turns:
+            servers = {s.server_login.lower(): s for s in (*self._users.routes(login), *self._sync_servers())}
+            await asyncio.gather(*(self._ask_again(server, login) for key, server in servers.items() if key != own))
+
+    async def _ask_again(self, server: AccessServer, login: str) -> None:
+        with contextlib.suppress(Refusal):  # it is in the log; the next attempt that fails looks again
+            await self._ask(server, login)
 
     async def _find(self, login: str) -> User | None:
+        answered = False
         for server in itertools.islice(self._connected(), MAX_PEERS):
-            await self._ask(server, login)
+            answered = await self._ask(server, login) or answered
             user = self._users.get(login)
             if user is not None:
                 return user
+        if answered:
+            self._remember_miss(login)
+        return None
+
+    def _remember_miss(self, login: str) -> None:
         self._missed.pop(login, None)  # so that the oldest miss stands first
         if len(self._missed) >= MAX_MISSES:
             del self._missed[next(iter(self._missed))]
         self._missed[login] = self._clock.monotonic()
-        return None
 
-    async def _ask(self, server: AccessServer, login: str) -> None:
+    async def _ask(self, server: AccessServer, login: str) -> bool:
+        """Ask a server, store what it answers, and say whether it gave an answer that would be the same again.
+
+        Raises:
+            RateLimited, ServerBusy, StorageFull: the answer could not be stored now.
+        """
         try:
             answer = await self._peers.request(server, "GetUserAccess", {"login": login}, timeout=TIMEOUT_SECONDS)
             if answer.get("exists") is True:
                 await self._take(login, answer)
-        except (LinkError, Refusal) as error:
+        except LinkError as error:
             log.info("no records of %s from %s: %s", login, server.server_login, error)
+            return isinstance(error, PeerRefused) and not error.retryable
+        except Refusal as refusal:
+            log.info("the records of %s from %s were not taken: %s", login, server.server_login, refusal)
+            if refusal.retryable:
+                raise
+        return True
 
     async def _take(self, login: str, answer: Mapping[str, Any]) -> None:
-        """Store the records of an answer, oldest first; the first that is wrong ends it."""
+        """Store the records of an answer, oldest first; the first that is wrong ends it.
+
+        One that would make somebody a user of this server who is not registered here is passed over.
+        """
         for payload in [*read_list(answer, "history"), answer]:
             if not isinstance(payload, dict):
                 break
             record = parse_record(payload, allow_insecure=self._allow_insecure)
             if record.key != login:
                 break
+            if self._users.comes_here(record) and not self._takes_anyone():
+                log.info("a record names this server for %s, who is not registered here: it is not taken", login)
+                continue
             await self._users.add(record)

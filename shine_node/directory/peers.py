@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Callable, Sequence
 
 from shine_node.clock import Clock
 from shine_node.peers.directory import KnownPeer, known_peers
 from shine_node.protocol.access import AccessRecord, AccessServer
-from shine_node.store.environment import Store
+from shine_node.store.environment import Transaction
+from shine_node.store.readers import Readers
 from shine_node.store.users import list_users
 
 __all__ = ["PeerDirectory"]
 
-log = logging.getLogger(__name__)
+MAX_KNOWN = 10_000
+"""Servers that are known at most: whoever makes up records shall not keep the event loop busy with them."""
 
 
 class PeerDirectory:
@@ -22,19 +22,20 @@ class PeerDirectory:
 
     Args:
         own_login: this server's login.
+        sync_servers: the peers that the operator configured; may be replaced while it runs.
         refresh_seconds: ``server.pool.refreshSeconds``.
     """
 
     def __init__(
         self,
         *,
-        store: Store,
+        readers: Readers,
         clock: Clock,
         own_login: str,
         sync_servers: Sequence[AccessServer],
         refresh_seconds: float,
     ) -> None:
-        self._store = store
+        self._readers = readers
         self._clock = clock
         self._own_login = own_login
         self.sync_servers = tuple(sync_servers)
@@ -56,7 +57,7 @@ class PeerDirectory:
 
     async def refresh(self) -> None:
         """Work the peers out anew."""
-        self._known = await asyncio.to_thread(self._read)
+        self._known = await self._readers.run(self._read)
 
     async def refresh_forever(self, then: Callable[[], None]) -> None:
         """Work the peers out anew at their interval, and call something each time, until cancelled."""
@@ -65,7 +66,6 @@ class PeerDirectory:
             await self.refresh()
             then()
 
-    def _read(self) -> list[KnownPeer]:
-        with self._store.read() as txn:
-            records = (registration.record for registration in list_users(txn))
-            return known_peers(self._own_login, self.sync_servers, records)
+    def _read(self, txn: Transaction) -> list[KnownPeer]:
+        records = (registration.record for registration in list_users(txn))
+        return known_peers(self._own_login, self.sync_servers, records)[:MAX_KNOWN]

@@ -10,21 +10,26 @@ from typing import Any
 import orjson
 
 from shine_node.clock import Clock
-from shine_node.directory.users import Users
+from shine_node.directory.users import TooManyUsers, Users
 from shine_node.peers.asking import Peers
 from shine_node.peers.directory import KnownPeer
 from shine_node.protocol.access import AccessRecord, AccessServer, parse_record, record_payload
 from shine_node.protocol.encoding import read_list, read_number
-from shine_node.protocol.errors import BadFields, PeerRefused, Refusal
+from shine_node.protocol.errors import BadFields, PeerRefused, RateLimited, Refusal
 from shine_node.store.environment import Store, Transaction
 from shine_node.store.layout import Table, pack_number, unpack_number
-from shine_node.store.users import records_after
+from shine_node.store.users import last_record, records_after
 
 __all__ = ["AccessPull", "access_page"]
 
 log = logging.getLogger(__name__)
 
 MAX_REMEMBERED = 1000
+"""Peers of which it is remembered when they were asked."""
+AT_ONCE = 64
+"""Records that are checked at one time: a peer's long page must not fill the queue of signatures."""
+MAX_RECORD_BYTES = 4096
+"""More than a record can take in a frame."""
 MAX_PAGES = 1000
 """Pages of one session; what is left comes in the next one."""
 
@@ -32,13 +37,16 @@ MAX_PAGES = 1000
 def access_page(txn: Transaction, *, after_seq: int, limit: int, max_bytes: int) -> dict[str, object]:
     """Return a page of signed records in the order in which this server learned them.
 
+    Its ``nextSeq`` is less than ``after_seq`` where this server has not come so far: its store is an older one than the
+    asker knows, restored from a backup.
+
     Args:
         after_seq: the ``nextSeq`` of the page before, 0 to begin.
         limit: how many records at most.
         max_bytes: of all records as they travel; one record goes in any case.
     """
     records: list[dict[str, object]] = []
-    next_seq, size, more = after_seq, 0, False
+    next_seq, size, more = min(after_seq, last_record(txn)), 0, False
     for looked_at, (seq, record, local) in enumerate(records_after(txn, after_seq, limit + 1)):
         payload = record_payload(record)
         size += len(orjson.dumps(payload))
@@ -56,8 +64,11 @@ class AccessPull:
 
     Args:
         vouches: whether a peer's word is enough for the first record of a login.
+        takes_anyone: whether this server registers whoever asks (``registration.mode`` is ``open``): only then does a
+            record of a peer make somebody a user of this server.
         allow_insecure: whether records may name ``ws://``.
         page_limit: ``sync.pageLimit``.
+        max_frame_bytes: ``limits.maxFrameBytes``: no more records are asked for than a frame holds for sure.
         interval_seconds: a peer is asked no more often than this, ``sync.accessIntervalSeconds``.
     """
 
@@ -68,8 +79,10 @@ class AccessPull:
         users: Users,
         peers: Peers,
         vouches: Callable[[str, AccessRecord], bool],
+        takes_anyone: Callable[[], bool],
         allow_insecure: bool,
         page_limit: int,
+        max_frame_bytes: int,
         clock: Clock,
         interval_seconds: float,
     ) -> None:
@@ -77,8 +90,9 @@ class AccessPull:
         self._users = users
         self._peers = peers
         self._vouches = vouches
+        self._takes_anyone = takes_anyone
         self._allow_insecure = allow_insecure
-        self._page_limit = page_limit
+        self._page_limit = min(page_limit, max_frame_bytes // MAX_RECORD_BYTES)
         self._clock = clock
         self._interval_seconds = interval_seconds
         self._asked_at: dict[str, float] = {}
@@ -137,20 +151,52 @@ class AccessPull:
         return unpack_number(value) if value is not None else 0
 
     async def _take(self, server: AccessServer, payloads: list[Any]) -> int:
-        results = await asyncio.gather(*(self._take_one(server, payload) for payload in payloads))
-        return sum(results)
+        """Store the records of a page; those of one user one after the other, as the peer has learned them.
 
-    async def _take_one(self, server: AccessServer, payload: object) -> bool:
-        try:
-            record = self._read(payload)
-            if self._users.get(record.key) is None and not self._vouches(server.server_login, record):
-                return False  # a stranger's word is not enough to fix the root key of a login
-            return await self._users.add(record)
-        except Refusal as refusal:
-            if refusal.retryable:
-                raise
-            log.warning("a record from %s was refused: %s", server.server_login, refusal)
-            return False
+        Returns:
+            How many became the newest of their user.
+        """
+        refusals: list[Refusal] = []
+        taken = 0
+        for begin in range(0, len(payloads), AT_ONCE):
+            users: dict[str, list[AccessRecord]] = {}
+            for payload in payloads[begin : begin + AT_ONCE]:
+                try:
+                    record = self._read(payload)
+                except Refusal as refusal:
+                    refusals.append(refusal)
+                else:
+                    users.setdefault(record.key, []).append(record)
+            taken += sum(await asyncio.gather(*(self._take_user(server, u, refusals) for u in users.values())))
+        if refusals:
+            count, peer = len(refusals), server.server_login
+            log.warning("%d records from %s were refused, the first because of %s", count, peer, refusals[0])
+        return taken
+
+    async def _take_user(self, server: AccessServer, records: list[AccessRecord], refusals: list[Refusal]) -> int:
+        """Store what a page has of one user, oldest first.
+
+        Raises:
+            StorageFull, ServerBusy: not now.
+        """
+        taken = 0
+        for record in records:
+            if not self._may_bring(server, record):
+                continue
+            try:
+                taken += await self._users.add(record)
+            except Refusal as refusal:
+                # What only this user or only new users have too many of must not keep the rest from being read.
+                if refusal.retryable and not isinstance(refusal, RateLimited | TooManyUsers):
+                    raise
+                refusals.append(refusal)
+        return taken
+
+    def _may_bring(self, server: AccessServer, record: AccessRecord) -> bool:
+        if self._users.comes_here(record) and not self._takes_anyone():
+            return False  # a registration, which is for this server's operator to decide
+        # A stranger's word is not enough to fix the root key of a login.
+        return self._users.get(record.key) is not None or self._vouches(server.server_login, record)
 
     def _read(self, payload: object) -> AccessRecord:
         if not isinstance(payload, Mapping):

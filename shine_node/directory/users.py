@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shine_node.clock import Clock
 from shine_node.crypto.pool import CryptoPool
-from shine_node.protocol.access import AccessRecord, AccessServer, User, check_standing, signed_text
+from shine_node.protocol.access import AccessRecord, AccessServer, User, check_standing, is_newer, signed_text
 from shine_node.protocol.errors import BadSignature, RateLimited, StorageFull, UserAlreadyExists
 from shine_node.store.environment import Store, Transaction
 from shine_node.store.layout import Table
@@ -18,13 +18,17 @@ from shine_node.store.users import (
     other_server,
 )
 
-__all__ = ["Users"]
+__all__ = ["TooManyUsers", "Users"]
 
 MAX_CACHED = 10_000
 MAX_STRANGERS = 100_000
 """Users of other servers that are known here: whoever makes up logins shall not fill the disk with them."""
 MAX_RECORDS_A_USER = 1000
 """All records are kept for good; without a bound one key could fill the disk."""
+
+
+class TooManyUsers(StorageFull):
+    """``MAX_STRANGERS`` users of other servers are known here already; that user's record was not stored."""
 
 
 class Users:
@@ -56,6 +60,13 @@ class Users:
     def is_here(self, user: User) -> bool:
         """Say whether this server is an access server of a user."""
         return user.record.names_server(self.own_login)
+
+    def comes_here(self, record: AccessRecord) -> bool:
+        """Say whether a record would make somebody a user of this server who is none now: a registration (§3)."""
+        if not record.names_server(self.own_login):
+            return False
+        known = self.get(record.key)
+        return known is None or (not self.is_here(known) and is_newer(record, known.record))
 
     def routes(self, login: str) -> tuple[AccessServer, ...]:
         """Return the current access servers of a user, read anew from the store."""
@@ -95,6 +106,7 @@ class Users:
         Raises:
             UserAlreadyExists, BadFields, RootKeyMismatch, BadSignature: as §3 has it.
             RateLimited: the user has ``MAX_RECORDS_A_USER`` records.
+            TooManyUsers: a user of other servers, of whom ``MAX_STRANGERS`` are known.
             ServerBusy, StorageFull: not now.
         """
         known = self.get(record.key)
@@ -113,7 +125,7 @@ class Users:
         known = get_registration(txn, record.key)
         if known is None:
             if not record.names_server(self.own_login) and txn.count(Table.USERS) >= MAX_STRANGERS:
-                raise StorageFull("this server knows as many users as it keeps")
+                raise TooManyUsers("this server knows as many users as it keeps")
         else:
             if must_be_new:
                 raise UserAlreadyExists("this login is taken")

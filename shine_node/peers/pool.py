@@ -263,8 +263,8 @@ class Pool:
                     self._complain(f"no permanent link to {peer.server_login}: server.pool.maxConnections is too small")
                 continue
             link.set_permanent(peer.permanent)
-            if login in before and before[login][1] != endpoint and link.state is LinkState.CONNECTED:
-                self._connected(link)
+            if before.get(login) != (peer, endpoint) and link.state is LinkState.CONNECTED:
+                self._connected(link)  # told anew: it was another's before, nobody's, or one that may be closed
 
     def _usable(self, peers: Iterable[KnownPeer]) -> dict[str, tuple[KnownPeer, Endpoint]]:
         """Return the peers by login, without this server itself; the first one of a login counts."""

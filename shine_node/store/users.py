@@ -28,6 +28,7 @@ __all__ = [
     "get_records",
     "get_registration",
     "get_user",
+    "last_record",
     "list_users",
     "other_server",
     "records_after",
@@ -143,6 +144,12 @@ def records_after(txn: Transaction, seq: int, limit: int) -> list[tuple[int, Acc
         registration = _decode(value)
         found.append((unpack_number(key), registration.record, registration.local))
     return found
+
+
+def last_record(txn: Transaction) -> int:
+    """Return the number of the record that was learned last, 0 if there is none."""
+    key = txn.last_key(Table.ACCESS_RECORDS)
+    return unpack_number(key) if key is not None else 0
 
 
 def _same(record: AccessRecord, other: AccessRecord) -> bool:

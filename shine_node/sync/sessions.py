@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from shine_node.clock import Clock
 from shine_node.peers.directory import KnownPeer
-from shine_node.protocol.errors import LinkError, Refusal
+from shine_node.peers.waiting import within
+from shine_node.protocol.errors import LinkError, PeerRefused, Refusal
 
 __all__ = ["Sessions", "Step"]
 
@@ -21,7 +22,11 @@ MAX_SESSIONS = 16
 
 
 class Step(NamedTuple):
-    """One part of a session. ``run`` takes the peer; it raises ``LinkError`` where the link is lost."""
+    """One part of a session. ``run`` takes the peer.
+
+    Where it raises ``PeerRefused``, or a ``Refusal`` of this server's own, the next part follows; any other
+    ``LinkError`` ends the session.
+    """
 
     name: str
     run: Callable[[KnownPeer], Awaitable[None]]
@@ -53,11 +58,14 @@ class Sessions:
         self._connected = connected
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._wakes: dict[str, asyncio.Event] = {}
+        self._closed = False
         self._turns = asyncio.Semaphore(MAX_SESSIONS)
 
     def start(self, server_login: str) -> None:
         """Begin sessions with a peer that has just been connected, or have the next one at once; does not wait."""
         login = server_login.lower()
+        if self._closed:
+            return
         wake = self._wakes.get(login)
         if wake is not None:
             wake.set()
@@ -66,7 +74,8 @@ class Sessions:
         self._tasks[login] = asyncio.get_running_loop().create_task(self._run(login), name=f"sync {login}")
 
     async def close(self) -> None:
-        """End the sessions under way; what they had not acknowledged comes again."""
+        """End the sessions under way, and begin none any more; what they had not acknowledged comes again."""
+        self._closed = True
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -81,7 +90,8 @@ class Sessions:
                     await self._session(peer)
                 if not peer.permanent and not wake.is_set():
                     return
-                await self._pause(wake)
+                with contextlib.suppress(TimeoutError):
+                    await within(self._clock, self._interval_seconds, wake.wait())
         finally:
             del self._tasks[login], self._wakes[login]
 
@@ -89,21 +99,10 @@ class Sessions:
         for step in self._steps:
             try:
                 await step.run(peer)
+            except (PeerRefused, Refusal) as refusal:
+                log.warning("part %s of the session with %s was given up: %s", step.name, peer.server_login, refusal)
             except LinkError as error:
                 log.info("the session with %s ended in its part %s: %s", peer.server_login, step.name, error)
                 return
-            except Refusal as refusal:
-                log.warning("part %s of the session with %s was given up: %s", step.name, peer.server_login, refusal)
             except Exception:
                 log.exception("a defect in part %s of the session with %s", step.name, peer.server_login)
-
-    async def _pause(self, wake: asyncio.Event) -> None:
-        timer = asyncio.ensure_future(self._clock.sleep(self._interval_seconds))
-        woken = asyncio.ensure_future(wake.wait())
-        try:
-            await asyncio.wait((timer, woken), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (timer, woken):
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
