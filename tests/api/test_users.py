@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from shine_node.client.identity import Identity, KeyPair
 from shine_node.protocol.access import AccessRecord, AccessServer, record_payload
 from shine_node.protocol.encoding import encode_base64
-from tests.api.talk import Talk, node
+from tests.api.talk import Talk, asked, node
 from tests.support.clock import ManualClock
 from tests.support.nodes import LocalServer, run
 
@@ -205,6 +206,25 @@ def test_newer_records_replace_older_ones_and_all_are_kept(tmp_path: Path) -> No
             }
             stranger = identity("Alice", 50).access_record([server.access], time_ms=NOW + 9)
             assert await talk.refused("SetUserAccess", record_payload(stranger)) == (409, "ROOT_KEY_MISMATCH")
+
+    run(story())
+
+
+def test_of_more_records_than_half_a_frame_holds_the_oldest_are_left_out(tmp_path: Path) -> None:
+    limits = {"maxFrameBytes": 70_000, "maxBodyBytes": 1024, "maxBlockBytes": 1024}
+
+    async def story() -> None:
+        async with node(tmp_path, limits=limits) as server, await Talk.open(server.url) as talk:
+            records = [ALICE.access_record([ELSEWHERE, THIRD], time_ms=NOW + number) for number in range(80)]
+            for record in records:
+                assert await server.node.users.add(record)
+            await talk.say(asked("GetUserAccess", {"login": "alice"}))
+            frame = await talk.socket.recv(decode=False)
+            assert 30_000 < len(frame) <= 35_000
+            answer = orjson.loads(frame)["payload"]
+            history = answer.pop("history")
+            assert answer == {"exists": True, **record_payload(records[-1])}
+            assert history == [record_payload(record) for record in records[-1 - len(history) : -1]]
 
     run(story())
 

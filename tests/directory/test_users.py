@@ -9,6 +9,7 @@ import pytest
 
 from shine_node.client.identity import Identity, KeyPair
 from shine_node.directory import users as users_module
+from shine_node.directory.users import TooManyUsers
 from shine_node.protocol.access import AccessRecord
 from shine_node.protocol.errors import (
     BadFields,
@@ -204,6 +205,40 @@ def test_a_user_has_a_bounded_number_of_records_and_known_ones_stay_welcome(
             assert await rooms.users.add(records[2]) is False, "the same again is a success"
             assert await rooms.users.add(records[0]) is False
             assert await rooms.users.add(record_of(identity("bob"), OWN)), "others are not concerned"
+
+    run(story())
+
+
+def test_users_of_other_servers_are_bounded_and_those_of_this_one_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(users_module, "MAX_STRANGERS", 2)
+
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            for login in ("a", "b"):
+                await rooms.know(login, "elsewhere")
+            await refused(rooms, record_of(identity("c"), "elsewhere"), TooManyUsers)
+            assert rooms.users.get("c") is None
+            assert await rooms.users.add(record_of(identity("a"), "moved", time_ms=NOW + 1)), "who is known stays"
+            assert await rooms.users.add(record_of(identity("d"), OWN))
+
+    run(story())
+
+
+def test_a_record_that_makes_somebody_a_user_of_this_server(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            comes = rooms.users.comes_here
+            bob = identity("bob")
+            assert comes(record_of(bob, "b1", OWN.upper())), "nobody of that login is known"
+            assert not comes(record_of(bob, "b1"))
+            await rooms.users.add(record_of(bob, "b1"))
+            assert comes(record_of(bob, OWN, time_ms=NOW + 1)), "from elsewhere"
+            assert not comes(record_of(bob, OWN, time_ms=NOW - 1)), "long ago"
+            assert not comes(record_of(bob, "b2", time_ms=NOW + 1))
+            await rooms.users.add(record_of(bob, OWN, time_ms=NOW + 1))
+            assert not comes(record_of(bob, OWN, "b2", time_ms=NOW + 2)), "who is here already"
 
     run(story())
 

@@ -376,6 +376,66 @@ def test_dead_links_on_demand_are_forgotten(run: Run) -> None:
     run(story())
 
 
+def test_the_links_that_are_up(run: Run) -> None:
+    async def story() -> None:
+        async with ScriptedPeer("Rare") as rare, ScriptedPeer("kept") as kept, ScriptedPeer("kept") as claimed:
+            known = [KnownPeer("Rare", rare.url, False), KnownPeer("kept", kept.url, True)]
+            with closed_port() as port:
+                house = House(*known, KnownPeer("dead", f"ws://127.0.0.1:{port}/", True))
+                async with house.open() as pool:
+                    await until(lambda: house.connected == ["kept"])
+                    assert pool.connected() == [known[1]]
+                    assert pool.connected_peer("KEPT") == known[1]
+                    for login in ("rare", "dead", "nobody"):
+                        assert pool.connected_peer(login) is None
+                    await request(pool, rare.url, login="rare")
+                    assert pool.connected() == [known[1], known[0]], "the permanent ones first"
+                    assert pool.connected_peer("rare") == known[0]
+                    await request(pool, claimed.url, login="kept")
+                    kept.connections[0].cut()
+                    await until(lambda: pool.connected() == [known[0]])
+                    assert pool.connected_peer("kept") is None, "another place of that name is not the known one"
+
+    run(story())
+
+
+def test_a_server_that_was_asked_before_it_was_known_is_told_of_when_it_is(run: Run) -> None:
+    """Who runs sessions with known peers could do nothing with the link when it came up."""
+
+    async def story() -> None:
+        async with ScriptedPeer() as peer:
+            house = House()
+            async with house.open() as pool:
+                await request(pool, peer.url)
+                assert house.connected == ["server2"]
+                assert pool.connected_peer("server2") is None
+                house.known = [KnownPeer("server2", peer.url, False)]
+                pool.refresh()
+                assert house.connected == ["server2"] * 2
+                assert pool.connected_peer("server2") is not None
+                pool.refresh()
+                assert house.connected == ["server2"] * 2, "once"
+
+    run(story())
+
+
+def test_a_link_that_becomes_permanent_while_it_is_up_is_told_of(run: Run) -> None:
+    async def story() -> None:
+        async with ScriptedPeer() as peer:
+            house = House(KnownPeer("server2", peer.url, False))
+            async with house.open() as pool:
+                await request(pool, peer.url)
+                house.known = [KnownPeer("server2", peer.url, True)]
+                pool.refresh()
+                assert house.connected == ["server2"] * 2
+                known = pool.connected_peer("server2")
+                assert known is not None
+                assert known.permanent
+                assert len(peer.connections) == 1
+
+    run(story())
+
+
 def test_known_peers_that_cannot_be_read(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         async with ScriptedPeer() as peer:
