@@ -40,6 +40,10 @@ class Transaction:
         self._store = store
         self.writes = 0
 
+    def end(self) -> None:
+        """Let go of LMDB's transaction; nothing can be read with this one any more."""
+        self._raw = None
+
     def get(self, table: Table, key: bytes) -> bytes | None:
         """Return the value of a key, or ``None``."""
         value: bytes | None = self._raw.get(key, db=self._dbs[table])
@@ -178,9 +182,24 @@ class Store:
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Transaction]:
-        """Open a short read transaction: a snapshot of the last commit. For point reads, or in a thread."""
-        with self._env.begin() as raw:
-            yield Transaction(raw, self._dbs, self)
+        """Open a short read transaction: a snapshot of the last commit. For point reads, or in a thread.
+
+        Raises:
+            ServerBusy: too many are open at once.
+        """
+        try:
+            raw = self._env.begin()
+        except lmdb.ReadersFullError:
+            raise ServerBusy("the store is read by too many at once", {"retryAfterMs": 1000}) from None
+        with raw:
+            txn = Transaction(raw, self._dbs, self)
+            del raw
+            try:
+                yield txn
+            finally:
+                # LMDB's place for a reader is free once nothing refers to it. A traceback may keep this frame's
+                # caller, and with it the transaction, alive until the collector comes by.
+                txn.end()
 
     # -- writing ------------------------------------------------------------------------------------------------
 

@@ -638,3 +638,21 @@ def test_a_loop_that_has_ended_is_told_nothing(tmp_path: Path) -> None:
             assert not future.done()
 
     run(story())
+
+
+def test_a_stranger_with_many_wrong_signatures_takes_nothing_from_the_others(tmp_path: Path) -> None:
+    """About 130 of them once took all readers' places of the store, and then the node."""
+
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            await rooms.know("alice", OWN)
+            await rooms.know("bob", OWN)
+            for nonce in range(300):
+                pair = make_pair("alice", "bob", nonce=nonce)
+                forged = bytes(pair.incoming.blob[:-1]) + bytes((pair.incoming.blob[-1] ^ 1,))
+                with pytest.raises(BadSignature):
+                    await rooms.intake.send_pair(forged, pair.outgoing.blob)
+            good = make_pair("alice", "bob", nonce=300)
+            assert (await rooms.intake.send_pair(good.incoming.blob, good.outgoing.blob)).stored.changed
+
+    run(story())

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import pytest
 
 from shine_node.protocol.errors import InternalError, KeyConflict, ServerBusy, StaleRevision, StorageFull
 from shine_node.store.environment import MAX_JOBS_A_COMMIT, MAX_WAITING_JOBS, Job, Store, StoreError, Transaction
+from shine_node.store.files import MAX_READERS
 from shine_node.store.layout import SCHEMA_VERSION, Table, pack_number
 from tests.store.rooms import MAP_SIZE, MIB, greatest_file_size, opened
 
@@ -729,3 +730,29 @@ def test_a_disk_that_fails_after_the_loop_has_gone(tmp_path: Path) -> None:
     stores[0].close()  # the writer has come to its end
     with opened(tmp_path / "shine.mdb") as store:
         assert stored(store, b"lost") == [False]
+
+
+def test_a_transaction_that_somebody_keeps_takes_no_place_of_a_reader(tmp_path: Path) -> None:
+    """130 wrongly signed pairs once stopped a node: each traceback kept a reader's place, of which there are few."""
+    kept: list[object] = []
+    with opened(tmp_path / "shine.mdb") as store:
+        for number in range(3 * MAX_READERS):
+            try:
+                with store.read() as txn:
+                    kept.append(txn)
+                    if number % 2:
+                        raise KeyError(number)
+            except KeyError as error:
+                kept.append(error)  # with its traceback, and all frames in it
+        with store.read() as txn:
+            assert txn.get(Table.META, b"schema") is not None
+
+
+def test_more_readers_at_once_than_there_are_places_are_refused_for_now(tmp_path: Path) -> None:
+    with opened(tmp_path / "shine.mdb") as store, ExitStack() as readers:
+        with pytest.raises(ServerBusy, match="read by too many"):
+            for _ in range(3 * MAX_READERS):
+                readers.enter_context(store.read())
+        readers.close()
+        with store.read() as txn:
+            assert txn.get(Table.META, b"schema") is not None
