@@ -206,11 +206,12 @@ def test_so_many_at_once_and_the_others_as_soon_as_one_has_ended(tmp_path: Path)
             slow = Held()
             rooms.peers.on("r1", RECEIVE_INCOMING, slow)
             task = asyncio.create_task(rooms.worker.run())
-            await until(lambda: slow.waiting == 3)
-            await settle()
+            await until(lambda: rooms.clock.sleeping and slow.waiting)
+            assert slow.waiting == 3, "the bound"
             for _ in range(3):
                 await rooms.clock.advance(INTERVAL)
-            assert slow.waiting == 3, "the bound"
+                await until(lambda: rooms.clock.sleeping)
+            assert slow.waiting == 3
             with rooms.store.read() as txn:
                 assert len(due_keys(txn, rooms.clock.now_ms(), 9)) == 5, "earliest first; the others are due still"
             at = rooms.clock.now_ms()
@@ -221,6 +222,39 @@ def test_so_many_at_once_and_the_others_as_soon_as_one_has_ended(tmp_path: Path)
                 {call.payload["incomingBlobB64"] for call in rooms.peers.calls}
             )
             assert len(rooms.peers.calls) == 8
+            task.cancel()
+            await asyncio.wait((task,))
+
+    run(story())
+
+
+def test_while_none_is_free_it_sleeps(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path, max_concurrent=2) as rooms:
+            await accept(rooms, *range(4))
+            quick, slow = Held(), Held()
+            rooms.peers.on("r1", RECEIVE_INCOMING, quick)
+            looks = 0
+            look = rooms.worker.look
+
+            async def counting() -> None:
+                nonlocal looks
+                looks += 1
+                await look()
+
+            rooms.worker.look = counting  # type: ignore[method-assign]
+            task = asyncio.create_task(rooms.worker.run())
+            await until(lambda: quick.waiting == 2)
+            rooms.peers.on("r1", RECEIVE_INCOMING, slow)
+            quick.release()
+            await until(lambda: rooms.clock.sleeping and slow.waiting == 2)
+            before = looks
+            for _ in range(100):
+                await settle()
+            assert looks == before, "nothing has ended, so there is nothing to look for"
+            await rooms.clock.advance(INTERVAL)
+            await until(lambda: rooms.clock.sleeping)
+            assert looks == before + 1
             task.cancel()
             await asyncio.wait((task,))
 
@@ -253,6 +287,7 @@ def test_closing_ends_what_is_under_way_and_the_row_stays_open(tmp_path: Path) -
             await rooms.worker.look()
             await until(lambda: slow.waiting)
             await rooms.worker.close()
+            assert not rooms.worker._attempts
             await rooms.deliverer.close()
             assert slow.waiting == 0
             assert state(rooms) is ACCEPTED
@@ -273,6 +308,35 @@ def test_claims_of_an_earlier_process_are_void_and_its_first_attempt_is_made_at_
             async with working(rooms):
                 assert tries(rooms) == [0]
             assert state(rooms) is DELIVERED
+
+    run(story())
+
+
+def test_a_claim_that_outlives_its_lease_is_due_again_and_only_the_later_ones_result_counts(tmp_path: Path) -> None:
+    """Here nobody renews leases, as where the store refuses it all the time."""
+
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            await accept(rooms)
+            first, second = Held(), Held(down)
+            rooms.peers.on("r1", RECEIVE_INCOMING, first)
+            async with working(rooms):
+                sending = asyncio.create_task(rooms.deliverer.send(await rooms.accept(pair_number(1))))
+                await until(lambda: first.waiting)
+                rooms.peers.on("r1", RECEIVE_INCOMING, second)
+                for _ in range(LEASE // 5000):
+                    assert second.waiting == 0
+                    await rooms.clock.advance(INTERVAL)
+                    await until(lambda: rooms.clock.sleeping)
+                assert await sending is ACCEPTED
+                await until(lambda: second.waiting)
+                row = rooms.row(pair_number(1))
+                first.release()
+                await until(lambda: first.waiting == 0 and len(rooms.deliverer.claims.held) == 1)
+                assert rooms.row(pair_number(1)) == row, "its claim was lost"
+                second.release()
+                await rested(rooms)
+                assert delivery(rooms) == OpenDelivery(NOW, 2, NOW + 300_000, 0)
 
     run(story())
 
@@ -298,6 +362,10 @@ def test_open_rows_are_put_in_time_in_bounded_stretches(tmp_path: Path, monkeypa
             rooms.store.write = counting  # type: ignore[method-assign]
             async with working(rooms):
                 assert sorted(tries(rooms)) == [0] * 5
+                written = len(sizes)
+                for _ in range(3):
+                    await wake(rooms)
+                assert len(sizes) == written, "once is enough"
             assert sizes[:3] == [6, 6, 3], "two rows a transaction, then the last one"
 
     run(story())
