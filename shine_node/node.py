@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Coroutine
+from functools import partial
 from pathlib import Path
 
 import uvloop
@@ -47,6 +48,10 @@ from shine_node.protocol.errors import ShineError
 from shine_node.protocol.schedule import Schedule
 from shine_node.store.environment import Store
 from shine_node.store.readers import Readers
+from shine_node.sync.messages import MessageApply, MessageFeed
+from shine_node.sync.pulling import Puller
+from shine_node.sync.resync import Resync
+from shine_node.sync.serving import SyncServing
 from shine_node.sync.sessions import Sessions, Step
 from shine_node.tls import Certificate
 
@@ -133,12 +138,6 @@ class Node:
             clock=self._clock,
             interval_seconds=config.sync.access_interval_seconds,
         )
-        self._sessions = Sessions(
-            steps=[Step("access records", access_pull.step)],
-            clock=self._clock,
-            interval_seconds=config.sync.interval_seconds,
-            connected=self.pool.connected_peer,
-        )
         intake = Intake(
             store=self.store,
             crypto=self._crypto,
@@ -168,12 +167,39 @@ class Node:
             lease_ms=delivery.lease_ms,
             max_concurrent=delivery.max_concurrent,
         )
+        message_pull = Puller(
+            op="DmSyncBatch",
+            peers=self.pool,
+            apply=MessageApply(take_pair=intake.sync_pair, take_incoming=partial(intake.receive_incoming, synced=True)),
+            page_limit=config.sync.page_limit,
+            offered=lambda server_login: self.pool.capability(server_login, "dm-sync"),
+            on_stored=self._worker.wake,
+        )
+        self._sessions = Sessions(
+            steps=[Step("access records", access_pull.step), Step("messages", message_pull.step)],
+            clock=self._clock,
+            interval_seconds=config.sync.interval_seconds,
+            connected=self.pool.connected_peer,
+        )
         self._service = ServiceOperations(config=config, clock=self._clock, peer_arrived=self.pool.peer_arrived)
         messages = MessageOperations(
             intake=intake, deliverer=self._deliverer, status=DeliveryStatus(self.store), users=self.users
         )
         reading = ReadingOperations(readers=self._readers, max_frame_bytes=config.limits.max_frame_bytes)
-        sync = SyncOperations(readers=self._readers, max_frame_bytes=config.limits.max_frame_bytes)
+        self._resync = Resync(
+            store=self.store, readers=self._readers, clock=self._clock, own_login=self.users.own_login
+        )
+        message_serving = SyncServing(
+            feed=MessageFeed(self.users.own_login),
+            store=self.store,
+            readers=self._readers,
+            max_frame_bytes=config.limits.max_frame_bytes,
+        )
+        sync = SyncOperations(
+            readers=self._readers,
+            feeds={"DmSyncBatch": message_serving},
+            max_frame_bytes=config.limits.max_frame_bytes,
+        )
         self._user_operations = UserOperations(
             config=config, users=self.users, lookup=lookup, vouches=self._directory.vouches
         )
@@ -257,6 +283,7 @@ class Node:
             asyncio.create_task(self._guard(self._worker.run()), name="worker"),
             asyncio.create_task(self._guard(self._deliverer.claims.renew_forever()), name="leases"),
             asyncio.create_task(self._guard(self._status.watch()), name="store watch"),
+            asyncio.create_task(self._guard(self._resync.run()), name="resync"),
             asyncio.create_task(self._guard(self._directory.refresh_forever(self.pool.refresh)), name="directory"),
         ]
         if self._certificate is not None:

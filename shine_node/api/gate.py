@@ -14,7 +14,7 @@ from shine_node.protocol.errors import NotAuthenticated, UnknownOp
 
 __all__ = ["gate_handlers"]
 
-_PEERS_ONLY = ("DmSyncBatch", "SettingsSyncBatch")
+_PEERS_ONLY = ("SettingsSyncBatch",)
 _PEERS_AND_SESSIONS = ("GetBlockchainHeads", "GetBlocks")
 
 

@@ -139,7 +139,7 @@ class Attempts:
                 await self._tell_records(server, copies.message.from_login)
                 answer = await self._peers.request(server, op, payload)
         except LinkError as error:
-            log.info("not stored there: %s", error)
+            log.debug("not stored there: %s", error)  # the link itself says, once, that it is down
             return False
         if answer.get(field, key) != key:
             log.warning("%s answered %s about another message; not taken as stored", server.server_login, op)

@@ -96,6 +96,8 @@ class Deliverer:
             if row is None or row.version != claim.version:
                 return None
             copies = Copies(claim.key.message, claim.key.kind, row.revision_ms, *blobs)
+            if claim.settling:
+                return await self._settle(claim, await self._attempts.ask_other_server(copies))
             delivered = claim.decision.ask_first and await self._attempts.ask_other_server(copies)
             delivered = delivered or await self._reach_recipient(copies)
             if not delivered and not claim.decision.final:
@@ -122,6 +124,12 @@ class Deliverer:
             # Stored here for the recipient already. The recipient's other server is called once all the same.
             if stored.remote:
                 self._background.spawn(self._afterwards(copies, key, hand_over=hand_over))
+            return None
+        if stored.row.delivery is not None and not stored.row.delivery.lease_until_ms:
+            # Without a route the first attempt had failed when the pair was stored.
+            self._lookup.refresh_soon(copies.message.to_login)
+            if hand_over and stored.remote:
+                self._background.spawn(self._hand_over(copies, key))
             return None
         return self._background.spawn(self._first(self._first_claim(key, stored.row), copies, hand_over=hand_over))
 

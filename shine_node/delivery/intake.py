@@ -97,8 +97,40 @@ class Intake:
         synced = other is not None and from_server is not None and other.server_login.lower() == from_server.lower()
         return Accepted(pair, await self._take(pair, key, self._pair_work(pair, from_client=False, synced=synced)))
 
-    async def receive_incoming(self, blob: bytes) -> tuple[Container, Stored]:
-        """Take a recipient's copy from a server: ``ReceiveIncomingMessage`` (§5.4).
+    async def sync_pair(self, incoming_blob: bytes, outgoing_blob: bytes) -> Accepted:
+        """Take a pair of ``DmSyncBatch``: its delivery joins the schedule by its age, or is only asked about (§6).
+
+        Raises:
+            Refusal: any of §2's; nothing was stored.
+        """
+        pair = self._parse_pair(incoming_blob, outgoing_blob, PEER_AHEAD_MS)
+        sender = self._known(pair.incoming.message.from_login, "the sender")
+        self._must_be_here(sender)
+        key = sender.device_key_at(pair.incoming.effective_ms)
+        now_ms = self._clock.now_ms()
+        joins = self._schedule.adopt(effective_ms=pair.incoming.effective_ms, now_ms=now_ms)
+        delivery = OpenDelivery(now_ms if joins is None else joins.accepted_at_ms, 0, now_ms, 0)
+        own_login = self._users.own_login
+
+        def work(txn: Transaction) -> Stored:
+            return store_pair(
+                txn,
+                pair,
+                now_ms=now_ms,
+                from_client=False,
+                delivery=delivery,
+                own_login=own_login,
+                settling=joins is None,
+                synced=True,
+            )
+
+        return Accepted(pair, await self._take(pair, key, work))
+
+    async def receive_incoming(self, blob: bytes, *, synced: bool = False) -> tuple[Container, Stored]:
+        """Take a recipient's copy from a server: ``ReceiveIncomingMessage`` (§5.4), or ``DmSyncBatch``.
+
+        Args:
+            synced: it came by ``DmSyncBatch``: the owner's other server has it.
 
         Raises:
             Refusal: any of §2's; nothing was stored.
@@ -111,7 +143,9 @@ class Intake:
         own_login = self._users.own_login
         now_ms = self._clock.now_ms()
         stored = await self._take(
-            (container,), key, lambda txn: store_incoming(txn, container, now_ms=now_ms, own_login=own_login)
+            (container,),
+            key,
+            lambda txn: store_incoming(txn, container, now_ms=now_ms, own_login=own_login, synced=synced),
         )
         return container, stored
 
@@ -163,7 +197,8 @@ class Intake:
     def _pair_work(self, pair: Pair, *, from_client: bool, synced: bool) -> Callable[[Transaction], Stored]:
         now_ms = self._clock.now_ms()
         first = self._schedule.decide(accepted_at_ms=now_ms, last_attempt=0, now_ms=now_ms)
-        delivery = OpenDelivery(first.accepted_at_ms, 0, now_ms, now_ms + self._lease_ms)
+        delivery = OpenDelivery(now_ms, 0, now_ms, now_ms + self._lease_ms)
+        unrouted = None if first.next_at_ms is None else OpenDelivery(now_ms, 1, first.next_at_ms, 0)
         own_login = self._users.own_login
 
         def work(txn: Transaction) -> Stored:
@@ -174,6 +209,7 @@ class Intake:
                 from_client=from_client,
                 delivery=delivery,
                 own_login=own_login,
+                unrouted=unrouted,
                 synced=synced,
             )
 

@@ -12,11 +12,14 @@ from shine_node.protocol.errors import Refusal
 from shine_node.protocol.schedule import Schedule
 from shine_node.store.deliveries import Claim, claim_due, due_keys, reschedule
 from shine_node.store.environment import Store
+from shine_node.store.layout import Table
 
 __all__ = ["Worker"]
 
 log = logging.getLogger(__name__)
 
+SETTLING_AT_ONCE = 16
+"""Messages whose fate is asked for at once; there may be very many after a first synchronisation."""
 STRETCH = 500
 """Open rows that one transaction puts at their times."""
 JUMP_MS = 1000
@@ -51,6 +54,8 @@ class Worker:
         self._lease_ms = lease_ms
         self._max_concurrent = max_concurrent
         self._attempts = Background()
+        self._settling = Background()
+        self._woken = asyncio.Event()
         self._free = asyncio.Event()
 
     async def run(self) -> None:
@@ -78,22 +83,31 @@ class Worker:
     async def look(self) -> None:
         """Take due rows as far as attempts are free, and start an attempt for each."""
         self._free.clear()
-        while (room := self._max_concurrent - len(self._attempts)) > 0:
-            now_ms = self._clock.now_ms()
-            with self._store.read() as txn:
-                if not due_keys(txn, now_ms, 1):
-                    return
-            claims = await self._claim(now_ms, room)
-            for claim in claims:
-                self._attempts.spawn(self._attempt(claim))
+        self._woken.clear()
+        await self._start_due(Table.DUE_ATTEMPTS, self._attempts, self._max_concurrent)
+        await self._start_due(Table.DUE_SETTLING, self._settling, SETTLING_AT_ONCE)
+
+    def wake(self) -> None:
+        """Have the next look at once: something has become due now."""
+        self._woken.set()
 
     async def close(self) -> None:
         """End the attempts under way; their rows become due again by themselves."""
         await self._attempts.close()
+        await self._settling.close()
 
-    async def _claim(self, now_ms: int, room: int) -> list[Claim]:
+    async def _start_due(self, table: Table, attempts: Background, greatest: int) -> None:
+        while (room := greatest - len(attempts)) > 0:
+            now_ms = self._clock.now_ms()
+            with self._store.read() as txn:
+                if not due_keys(txn, now_ms, 1, table):
+                    return
+            for claim in await self._claim(table, now_ms, room):
+                attempts.spawn(self._attempt(claim))
+
+    async def _claim(self, table: Table, now_ms: int, room: int) -> list[Claim]:
         claims, failed = await self._store.write(
-            lambda txn: claim_due(txn, self._schedule, now_ms=now_ms, lease_ms=self._lease_ms, limit=room)
+            lambda txn: claim_due(txn, self._schedule, now_ms=now_ms, lease_ms=self._lease_ms, limit=room, table=table)
         )
         if failed:
             log.info("%d deliveries failed: the schedule in force is over for them", len(failed))
@@ -107,21 +121,23 @@ class Worker:
 
     async def _pause(self) -> None:
         """Wait for the next look: the interval, or earlier if rows were left because no attempt was free."""
-        timer = asyncio.ensure_future(self._clock.sleep(self._interval))
-        waiting = {timer}
-        if len(self._attempts) >= self._max_concurrent:
-            waiting.add(asyncio.ensure_future(self._freed()))
+        waiting = {
+            asyncio.ensure_future(self._clock.sleep(self._interval)),
+            asyncio.ensure_future(_happened(self._woken)),
+        }
+        if len(self._attempts) >= self._max_concurrent or len(self._settling) >= SETTLING_AT_ONCE:
+            waiting.add(asyncio.ensure_future(_happened(self._free)))
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in waiting:
                 task.cancel()
 
-    async def _freed(self) -> None:
-        await self._free.wait()
-
     async def _put_in_time(self) -> bool:
         """Put every open row at its right time; ``False`` where the store refuses it now."""
+        return await self._put_table_in_time(Table.DUE_ATTEMPTS) and await self._put_table_in_time(Table.DUE_SETTLING)
+
+    async def _put_table_in_time(self, table: Table) -> bool:
         after: bytes | None = b""
         while after is not None:
             start, now_ms = after, self._clock.now_ms()
@@ -129,10 +145,14 @@ class Worker:
             try:
                 after = await self._store.write(
                     lambda txn, start=start, now=now_ms, held=held: reschedule(  # type: ignore[misc]
-                        txn, self._schedule, now_ms=now, held=held, after=start, limit=STRETCH
+                        txn, self._schedule, now_ms=now, held=held, after=start, limit=STRETCH, table=table
                     )
                 )
             except Refusal as refusal:
                 log.warning("open deliveries were not put in time, the next look tries again: %s", refusal)
                 return False
         return True
+
+
+async def _happened(event: asyncio.Event) -> None:
+    await event.wait()

@@ -8,6 +8,7 @@ from shine_node.protocol.access import AccessRecord, AccessServer, User, check_s
 from shine_node.protocol.errors import BadSignature, RateLimited, StorageFull, UserAlreadyExists
 from shine_node.store.environment import Store, Transaction
 from shine_node.store.layout import Table
+from shine_node.store.resync import begin_resync
 from shine_node.store.users import (
     access_servers,
     add_record,
@@ -133,4 +134,14 @@ class Users:
             records = get_records(txn, record.key)
             if len(records) >= MAX_RECORDS_A_USER and record not in records:
                 raise RateLimited("this user has too many access records", {"retryAfterMs": 86_400_000})
-        return add_record(txn, record, local=local, bch_limit=bch_limit)
+        before = other_server(txn, record.key, self.own_login)
+        newest = add_record(txn, record, local=local, bch_limit=bch_limit)
+        after = other_server(txn, record.key, self.own_login)
+        if _login_of(before) != _login_of(after) and known is not None:
+            # The new other server has nothing of this user yet: all entries go to it (§6).
+            begin_resync(txn, record.key, former=_login_of(before))
+        return newest
+
+
+def _login_of(server: AccessServer | None) -> str:
+    return server.server_login.lower() if server is not None else ""

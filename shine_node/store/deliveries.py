@@ -11,49 +11,72 @@ from typing import NamedTuple
 
 from shine_node.protocol.schedule import Decision, DeliveryState, Schedule
 from shine_node.store.environment import Transaction
-from shine_node.store.layout import ItemKey, OpenDelivery, Row, Table, time_key, unpack_number
+from shine_node.store.layout import Flag, ItemKey, OpenDelivery, Row, Table, time_key, unpack_number
 
-__all__ = ["Claim", "claim_due", "count_open", "end_delivery", "record_result", "renew_claims", "reschedule"]
+__all__ = [
+    "Claim",
+    "claim_due",
+    "count_open",
+    "due_table",
+    "end_delivery",
+    "record_result",
+    "renew_claims",
+    "reschedule",
+]
 
 
 class Claim(NamedTuple):
-    """The right to make one attempt: whoever holds it writes the result, as long as the version is still this one."""
+    """The right to make one attempt: whoever holds it writes the result, as long as the version is still this one.
+
+    Where it is ``settling``, the attempt is to ask the owner's other server, and nothing is sent to the recipient.
+    """
 
     key: ItemKey
     seq: int
     version: int
     revision_ms: int
     decision: Decision
+    settling: bool = False
 
 
-def due_keys(txn: Transaction, now_ms: int, limit: int, after: bytes = b"") -> list[tuple[bytes, ItemKey]]:
-    """Return at most ``limit`` due rows, earliest first: the index key and the item; ``after`` passes over that key."""
+def due_keys(
+    txn: Transaction, now_ms: int, limit: int, table: Table = Table.DUE_ATTEMPTS
+) -> list[tuple[bytes, ItemKey]]:
+    """Return at most ``limit`` due rows of a table, earliest first: the index key and the item."""
     found: list[tuple[bytes, ItemKey]] = []
-    for index_key, item_key in txn.scan(Table.DUE_ATTEMPTS, after):
+    for index_key, item_key in txn.scan(table):
         if unpack_number(index_key[:8]) > now_ms or len(found) == limit:
             break
-        if index_key != after:
-            found.append((index_key, ItemKey.decode(item_key)))
+        found.append((index_key, ItemKey.decode(item_key)))
     return found
 
 
 def claim_due(
-    txn: Transaction, schedule: Schedule, *, now_ms: int, lease_ms: int, limit: int
+    txn: Transaction,
+    schedule: Schedule,
+    *,
+    now_ms: int,
+    lease_ms: int,
+    limit: int,
+    table: Table = Table.DUE_ATTEMPTS,
 ) -> tuple[list[Claim], list[tuple[ItemKey, Row]]]:
     """Claim due rows for one attempt each.
 
     A row with no attempt to make now (the clock went back) goes to its next time; one whose schedule is over, because
     the configuration has a shorter one than its last attempt, becomes ``failed``.
 
+    Args:
+        table: ``due_attempts`` or ``due_settling``.
+
     Returns:
         The claims, and the rows that became ``failed``.
     """
     claims: list[Claim] = []
     failed: list[tuple[ItemKey, Row]] = []
-    for index_key, key in due_keys(txn, now_ms, limit):
+    for index_key, key in due_keys(txn, now_ms, limit, table):
         row = _open_row(txn, key)
         if row is None or row.delivery is None or index_key != time_key(row.delivery.due_at_ms, row.seq):
-            txn.delete(Table.DUE_ATTEMPTS, index_key)  # an index row without its row; `verify` would report it
+            txn.delete(table, index_key)  # an index row without its row; `verify` would report it
             continue
         delivery = row.delivery
         decision = schedule.decide(
@@ -62,7 +85,7 @@ def claim_due(
         if decision.attempt is not None:
             claimed = delivery._replace(accepted_at_ms=decision.accepted_at_ms, lease_until_ms=now_ms + lease_ms)
             row = _update(txn, key, row, claimed)
-            claims.append(Claim(key, row.seq, row.version, row.revision_ms, decision))
+            claims.append(Claim(key, row.seq, row.version, row.revision_ms, decision, bool(row.flags & Flag.SETTLING)))
         elif decision.next_at_ms is not None:
             _update(txn, key, row, OpenDelivery(decision.accepted_at_ms, delivery.attempts, decision.next_at_ms, 0))
         else:
@@ -108,6 +131,7 @@ def reschedule(
     held: Collection[tuple[int, int]],
     after: bytes,
     limit: int,
+    table: Table = Table.DUE_ATTEMPTS,
 ) -> bytes | None:
     """Put a stretch of the open rows at their right times: at the start, and after the clock went back.
 
@@ -117,6 +141,7 @@ def reschedule(
         held: ``seq`` and ``version`` of each claim that an attempt of this process holds; its row is left alone.
         after: the index key where the last stretch ended, ``b""`` to begin.
         limit: how many rows at most.
+        table: ``due_attempts`` or ``due_settling``.
 
     Returns:
         Where to go on, or ``None`` when all rows were seen.
@@ -124,7 +149,7 @@ def reschedule(
     seen = 0
     last = after
     rows: list[tuple[bytes, ItemKey]] = []
-    for index_key, item_key in txn.scan(Table.DUE_ATTEMPTS, after):
+    for index_key, item_key in txn.scan(table, after):
         if index_key == after:
             continue
         if seen == limit:
@@ -151,7 +176,12 @@ def reschedule(
 def end_delivery(txn: Transaction, row: Row) -> None:
     """Take a row out of the due rows, because it is about to be replaced or removed."""
     if row.delivery is not None:
-        txn.delete(Table.DUE_ATTEMPTS, time_key(row.delivery.due_at_ms, row.seq))
+        txn.delete(due_table(row), time_key(row.delivery.due_at_ms, row.seq))
+
+
+def due_table(row: Row) -> Table:
+    """Return the table that an open row is due in."""
+    return Table.DUE_SETTLING if row.flags & Flag.SETTLING else Table.DUE_ATTEMPTS
 
 
 def held_row(txn: Transaction, claim: Claim) -> Row | None:
@@ -162,7 +192,7 @@ def held_row(txn: Transaction, claim: Claim) -> Row | None:
 
 def count_open(txn: Transaction) -> int:
     """Return how many deliveries are open."""
-    return txn.count(Table.DUE_ATTEMPTS)
+    return txn.count(Table.DUE_ATTEMPTS) + txn.count(Table.DUE_SETTLING)
 
 
 def _open_row(txn: Transaction, key: ItemKey) -> Row | None:
@@ -176,12 +206,13 @@ def _update(txn: Transaction, key: ItemKey, row: Row, delivery: OpenDelivery, *,
     updated = row._replace(delivery=delivery, version=row.version + 1 if version is None else version)
     encoded = key.encode()
     txn.put(Table.HISTORY, encoded, updated.encode())
-    txn.put(Table.DUE_ATTEMPTS, time_key(delivery.due_at_ms, row.seq), encoded)
+    txn.put(due_table(row), time_key(delivery.due_at_ms, row.seq), encoded)
     return updated
 
 
 def _finish(txn: Transaction, key: ItemKey, row: Row, state: DeliveryState) -> Row:
     end_delivery(txn, row)
-    finished = row._replace(state=state, delivery=None, version=row.version + 1)
+    flags = row.flags & ~Flag.SETTLING
+    finished = row._replace(flags=flags, state=state, delivery=None, version=row.version + 1)
     txn.put(Table.HISTORY, key.encode(), finished.encode())
     return finished

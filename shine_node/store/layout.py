@@ -11,7 +11,9 @@ sub-database              key                                                   
 ``history``               owner 0 peer 0 kind timeMs nonce direction                  ``Row``: what is known of an item
 ``containers``            seq, rising                                                 the container(s) of an item
 ``due_attempts``          time of the next look, seq                                  key in ``history``
+``due_settling``          as ``due_attempts``, of messages that are only asked about  key in ``history``
 ``outbox_unsynced``       other server 0 changedAtMs seq                              key in ``history``
+``resync``                owner 0 number                                              former server 0 how far it is
 ``read_marks``            owner 0 peer 0 direction                                    timeMs up to which it is read
 ``sessions``              sessionId                                                   session, as JSON
 ``sessions_of_user``      login 0 sessionId                                           empty
@@ -67,6 +69,8 @@ class Table(enum.Enum):
     HISTORY = b"history"
     CONTAINERS = b"containers"
     DUE_ATTEMPTS = b"due_attempts"
+    DUE_SETTLING = b"due_settling"
+    RESYNC = b"resync"
     OUTBOX_UNSYNCED = b"outbox_unsynced"
     READ_MARKS = b"read_marks"
     SESSIONS = b"sessions"
@@ -96,6 +100,8 @@ class Flag(enum.IntFlag):
     """A tombstone took the bodies away for good."""
     UNSYNCED = 2
     """The owner's other server has not acknowledged this revision; there is a row in ``outbox_unsynced``."""
+    SETTLING = 4
+    """It came by synchronisation, too old to be sent: the owner's other server is asked what became of it (§6)."""
 
 
 _NUMBER = struct.Struct(">Q")

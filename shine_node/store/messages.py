@@ -13,7 +13,7 @@ from shine_node.protocol.container import Container
 from shine_node.protocol.pair import Pair
 from shine_node.protocol.revisions import Arrival, Known, judge, refuse_conflict
 from shine_node.protocol.schedule import DeliveryState
-from shine_node.store.deliveries import end_delivery
+from shine_node.store.deliveries import due_table, end_delivery
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import (
     Direction,
@@ -96,6 +96,8 @@ def store_pair(
     from_client: bool,
     delivery: OpenDelivery | None,
     own_login: str,
+    unrouted: OpenDelivery | None = None,
+    settling: bool = False,
     synced: bool = False,
 ) -> Stored:
     """Store a sender's pair; also the recipient's copy where this server is one of the recipient's.
@@ -106,6 +108,9 @@ def store_pair(
         delivery: the schedule that a new revision begins with; ``None`` begins as ``delivered``.
         own_login: this server's login, in lower case. Where it is an access server of the recipient, the pair is
             delivered by being stored.
+        unrouted: the schedule to begin with instead where the recipient has no access server: no route is an attempt
+            that has failed, and needs no second transaction to say so.
+        settling: it is too old to be sent; the owner's other server is asked what became of it (§6).
         synced: the owner's other server has this pair already.
 
     Raises:
@@ -119,7 +124,10 @@ def store_pair(
     routes = access_servers(txn, incoming.message.to_login)
     recipient_here = any(server.server_login.lower() == own_login for server in routes)
     if arrival in _STORED_ARRIVALS:
-        open_delivery = None if recipient_here else delivery
+        if recipient_here:
+            delivery = None
+        elif not routes:
+            delivery = unrouted or delivery
         row = _replace(
             txn,
             key,
@@ -130,7 +138,8 @@ def store_pair(
             now_ms,
             own_login,
             synced,
-            open_delivery,
+            delivery,
+            settling,
         )
         _follow(txn, outgoing, key, now_ms, own_login)
     if row is None:
@@ -189,6 +198,7 @@ def _replace(
     own_login: str,
     synced: bool,
     delivery: OpenDelivery | None,
+    settling: bool = False,
 ) -> Row:
     """Write an item over what there was of it; an earlier revision's delivery and outbox entry end."""
     other = _other_login(txn, key.owner, own_login)
@@ -196,10 +206,13 @@ def _replace(
         end_delivery(txn, old)
         clear_entry(txn, other, old)
     unsynced = other is not None and not synced
+    flags = Flag.UNSYNCED if unsynced else Flag.NONE
+    if settling and delivery is not None:
+        flags |= Flag.SETTLING
     # Two revisions have two times, whatever the clock: an outbox entry names one revision.
     changed_at_ms = now_ms if old is None else max(now_ms, old.changed_at_ms + 1)
     row = Row(
-        Flag.UNSYNCED if unsynced else Flag.NONE,
+        flags,
         DeliveryState.ACCEPTED if delivery else DeliveryState.DELIVERED,
         old.seq if old is not None else txn.next_seq(Table.CONTAINERS),
         revision_ms,
@@ -211,7 +224,7 @@ def _replace(
     txn.put(Table.CONTAINERS, pack_number(row.seq), encode_containers(incoming, outgoing))
     txn.put(Table.HISTORY, encoded_key, row.encode())
     if delivery is not None:
-        txn.put(Table.DUE_ATTEMPTS, time_key(delivery.due_at_ms, row.seq), encoded_key)
+        txn.put(due_table(row), time_key(delivery.due_at_ms, row.seq), encoded_key)
     if other is not None and unsynced:
         put_entry(txn, other, key, row)
     return row

@@ -20,7 +20,7 @@ def test_a_peer_is_told_that_this_is_not_offered_and_a_stranger_that_it_may_not_
         async with node(tmp_path) as server, await Talk.open(server.url) as talk:
             assert await talk.refused(op, {"limit": 10}) == (422, "NOT_AUTHENTICATED")
             capabilities = (await talk.succeed("ServerHello", HELLO))["capabilities"]
-            assert not {"dm-sync", "settings-sync", "block-sync"} & set(capabilities)
+            assert not {"settings-sync", "block-sync"} & set(capabilities)
             assert await talk.refused(op, {"limit": 10}) == (400, "UNKNOWN_OP")
 
     run(story())
@@ -28,7 +28,7 @@ def test_a_peer_is_told_that_this_is_not_offered_and_a_stranger_that_it_may_not_
 
 @pytest.mark.parametrize(
     ("op", "refusal"),
-    [("DmSyncBatch", (422, "NOT_AUTHENTICATED")), ("GetBlocks", (400, "UNKNOWN_OP"))],
+    [("SettingsSyncBatch", (422, "NOT_AUTHENTICATED")), ("GetBlocks", (400, "UNKNOWN_OP"))],
 )
 def test_a_session_is_enough_for_blocks_only(tmp_path: Path, op: str, refusal: tuple[int, str]) -> None:
     async def story() -> None:

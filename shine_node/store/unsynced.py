@@ -1,0 +1,91 @@
+"""Pages of what an owner's other server has not acknowledged yet, oldest change first (PROTOCOL.md §6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from shine_node.protocol.container import SIGNATURE_BYTES
+from shine_node.store.environment import Transaction
+from shine_node.store.layout import Flag, ItemKey, Row, Table
+from shine_node.store.messages import get_blobs
+from shine_node.store.outbox import outbox_key
+
+__all__ = ["MAX_LOOKED_AT", "Entry", "Page", "read_page"]
+
+MAX_LOOKED_AT = 2000
+"""Rows that one page looks at, so that entries of other owners cannot make it long."""
+
+
+class Entry(NamedTuple):
+    """One entry as it is sent: the item, its copies in the order incoming, outgoing, and which revision they are."""
+
+    key: ItemKey
+    blobs: tuple[bytes, ...]
+    seq: int
+
+    @property
+    def signature(self) -> bytes:
+        """The signature of the incoming copy, which tells revisions of one item apart."""
+        return self.blobs[0][-SIGNATURE_BYTES:]
+
+    @property
+    def sync_id(self) -> str:
+        """The ``syncId`` of this revision of this entry."""
+        return f"{self.seq:x}-{self.signature[:12].hex()}"
+
+
+class Page(NamedTuple):
+    """Some entries, where the next page begins, and whether there is more."""
+
+    entries: list[Entry]
+    cursor: bytes
+    more: bool
+
+
+def read_page(
+    txn: Transaction,
+    server: str,
+    *,
+    serves: Callable[[str], bool],
+    after: bytes,
+    limit: int,
+    max_bytes: int,
+) -> Page:
+    """Return the next unsynced entries of a server; one entry in any case, however long.
+
+    Args:
+        server: the asking server's login.
+        serves: whether an owner (in lower case) has both servers now, and was asked for.
+        after: the cursor of the page before, ``b""`` to begin.
+        limit: how many entries at most.
+        max_bytes: of the copies, as they are stored.
+    """
+    prefix = server.lower().encode() + b"\0"
+    entries: list[Entry] = []
+    cursor, size, looked_at = after, 0, 0
+    for index_key, encoded in txn.scan(Table.OUTBOX_UNSYNCED, max(after, prefix), prefix=prefix):
+        if index_key == after:
+            continue
+        if looked_at == MAX_LOOKED_AT:
+            return Page(entries, cursor, True)
+        looked_at += 1
+        key = ItemKey.decode(encoded)
+        entry = _entry(txn, server, key, index_key) if serves(key.owner) else None
+        if entry is not None:
+            size += sum(map(len, entry.blobs))
+            if entries and (len(entries) == limit or size > max_bytes):
+                return Page(entries, cursor, True)
+            entries.append(entry)
+        cursor = index_key
+    return Page(entries, cursor, False)
+
+
+def _entry(txn: Transaction, server: str, key: ItemKey, index_key: bytes) -> Entry | None:
+    """Return the entry of an index row, ``None`` where the row speaks of a revision that is no longer there."""
+    value = txn.get(Table.HISTORY, key.encode())
+    row = Row.decode(value) if value is not None else None
+    if row is None or not row.flags & Flag.UNSYNCED or outbox_key(server, row) != index_key:
+        return None
+    incoming, outgoing = get_blobs(txn, row)
+    return Entry(key, (incoming, outgoing) if outgoing else (incoming,), row.seq)

@@ -1,0 +1,124 @@
+"""The serving side of a ``*SyncBatch``: acknowledgements in, a page out (PROTOCOL.md §6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from shine_node.protocol.encoding import (
+    decode_base64,
+    encode_base64,
+    read_limit,
+    read_list,
+    read_login,
+    read_optional_text,
+)
+from shine_node.protocol.errors import BadBase64, BadFields, BadRequestFormat
+from shine_node.store.environment import Store, Transaction
+from shine_node.store.readers import Readers
+
+__all__ = ["Feed", "FeedPage", "Sent", "SyncServing"]
+
+DEFAULT_LIMIT = 100
+GREATEST_LIMIT = 500
+MAX_SENT = 5000
+"""Entries of one connection that may wait for their acknowledgement; the oldest are forgotten, and come again."""
+
+
+class FeedPage(NamedTuple):
+    """A page of a feed: per entry its ``syncId``, what acknowledges it, and the item as it travels."""
+
+    entries: Sequence[tuple[str, object, Mapping[str, object]]]
+    cursor: bytes
+    more: bool
+
+
+class Feed(Protocol):
+    """One kind of entries that a peer can fetch: settings, or messages."""
+
+    def page(
+        self, txn: Transaction, server: str, *, login: str | None, after: bytes, limit: int, max_bytes: int
+    ) -> FeedPage:
+        """Return the next unsynced entries that a peer may have; called in a thread."""
+
+    def acknowledge(self, txn: Transaction, server: str, mark: object) -> None:
+        """Take note that a peer has stored one revision of one entry, in a write transaction."""
+
+
+class Sent:
+    """What one connection was sent of a feed in its present session, by ``syncId``."""
+
+    def __init__(self) -> None:
+        self._marks: dict[str, object] = {}
+
+    def clear(self) -> None:
+        """Forget all: a new session begins."""
+        self._marks.clear()
+
+    def add(self, sync_id: str, mark: object) -> None:
+        """Note an entry that is being sent."""
+        if len(self._marks) >= MAX_SENT:
+            del self._marks[next(iter(self._marks))]
+        self._marks[sync_id] = mark
+
+    def take(self, sync_ids: Sequence[str]) -> list[object]:
+        """Return, and forget, the marks of entries that were sent here; others are passed over."""
+        return [mark for sync_id in sync_ids if (mark := self._marks.pop(sync_id, None)) is not None]
+
+
+class SyncServing:
+    """Answers the requests for one feed.
+
+    Args:
+        max_frame_bytes: ``limits.maxFrameBytes``; a page takes at most half of it.
+    """
+
+    def __init__(self, *, feed: Feed, store: Store, readers: Readers, max_frame_bytes: int) -> None:
+        self._feed = feed
+        self._store = store
+        self._readers = readers
+        # Base64 makes four characters of three bytes; the rest is for names, logins and the envelope.
+        self._max_bytes = max_frame_bytes * 3 // 8 - 8192
+
+    async def answer(self, server: str, sent: Sent, payload: Mapping[str, Any]) -> Mapping[str, object]:
+        """Take the acknowledgements of a request, then return its page.
+
+        Args:
+            server: the login that the connection's ``ServerHello`` names.
+            sent: of this connection and feed.
+
+        Raises:
+            BadFields, BadLogin, BadRequestFormat: the request is wrong; nothing was acknowledged.
+        """
+        login = read_login(payload).lower() if payload.get("login") is not None else None
+        sync_ids = read_list(payload, "ackSyncIds")
+        if not all(isinstance(sync_id, str) for sync_id in sync_ids):
+            raise BadRequestFormat("ackSyncIds must be texts")
+        limit = read_limit(payload, DEFAULT_LIMIT, GREATEST_LIMIT)
+        after = _read_cursor(payload)
+
+        marks = sent.take(sync_ids)
+        if marks:
+            await self._store.write(lambda txn: self._acknowledge(txn, server, marks))
+        if not after:
+            sent.clear()
+        page = await self._readers.run(
+            lambda txn: self._feed.page(txn, server, login=login, after=after, limit=limit, max_bytes=self._max_bytes)
+        )
+        items = []
+        for sync_id, mark, item in page.entries:
+            sent.add(sync_id, mark)
+            items.append({"syncId": sync_id, **item})
+        return {"items": items, "cursor": encode_base64(page.cursor or after), "hasMore": page.more}
+
+    def _acknowledge(self, txn: Transaction, server: str, marks: Sequence[object]) -> None:
+        for mark in marks:
+            self._feed.acknowledge(txn, server, mark)
+
+
+def _read_cursor(payload: Mapping[str, Any]) -> bytes:
+    text = read_optional_text(payload, "cursor")
+    try:
+        return decode_base64(text, "cursor")
+    except BadBase64:
+        raise BadFields("cursor is none that this server gave") from None
