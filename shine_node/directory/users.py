@@ -12,10 +12,12 @@ from shine_node.store.resync import begin_resync
 from shine_node.store.users import (
     access_servers,
     add_record,
+    count_records,
     find_logins,
     get_records,
     get_registration,
     get_user,
+    has_record,
     other_server,
 )
 
@@ -24,8 +26,8 @@ __all__ = ["TooManyUsers", "Users"]
 MAX_CACHED = 10_000
 MAX_STRANGERS = 100_000
 """Users of other servers that are known here: whoever makes up logins shall not fill the disk with them."""
-MAX_RECORDS_A_USER = 1000
-"""All records are kept for good; without a bound one key could fill the disk."""
+MAX_RECORDS_A_USER = 200
+"""All records are kept for good, and all go into one answer: the bound keeps both the disk and the frame."""
 
 
 class TooManyUsers(StorageFull):
@@ -131,8 +133,7 @@ class Users:
             if must_be_new:
                 raise UserAlreadyExists("this login is taken")
             check_standing(record, known=known.record, now_ms=self._clock.now_ms())
-            records = get_records(txn, record.key)
-            if len(records) >= MAX_RECORDS_A_USER and record not in records:
+            if count_records(txn, record.key) >= MAX_RECORDS_A_USER and not has_record(txn, record):
                 raise RateLimited("this user has too many access records", {"retryAfterMs": 86_400_000})
         before = other_server(txn, record.key, self.own_login)
         newest = add_record(txn, record, local=local, bch_limit=bch_limit)

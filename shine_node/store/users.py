@@ -24,10 +24,12 @@ __all__ = [
     "Registration",
     "access_servers",
     "add_record",
+    "count_records",
     "find_logins",
     "get_records",
     "get_registration",
     "get_user",
+    "has_record",
     "last_record",
     "list_users",
     "other_server",
@@ -59,7 +61,7 @@ def add_record(txn: Transaction, record: AccessRecord, *, local: bool = False, b
         Whether it became the newest one.
     """
     known = get_registration(txn, record.key)
-    if known is not None and any(_same(record, other) for other in get_records(txn, record.key)):
+    if known is not None and has_record(txn, record):
         return False
     seq = txn.next_seq(Table.ACCESS_RECORDS)
     newest = known is None or is_newer(record, known.record)
@@ -102,21 +104,32 @@ def get_registration(txn: Transaction, login: str) -> Registration | None:
     return _decode(value) if value is not None else None
 
 
+def has_record(txn: Transaction, record: AccessRecord) -> bool:
+    """Say whether exactly this record is stored; only those of its time are looked at."""
+    prefix = record.key.encode() + b"\0" + pack_number(record.time_ms)
+    return any(_same(record, other) for other in _records(txn, prefix))
+
+
+def count_records(txn: Transaction, login: str) -> int:
+    """Count the records of a login in lower case."""
+    return sum(1 for _ in txn.scan(Table.ACCESS_HISTORY, prefix=login.encode() + b"\0"))
+
+
 def get_user(txn: Transaction, login: str) -> User | None:
     """Return a user with the device keys of all times; ``login`` in lower case."""
-    if txn.get(Table.USERS, login.encode()) is None:
+    registration = get_registration(txn, login)
+    if registration is None:
         return None
-    return make_user(get_records(txn, login))
+    history = list(txn.scan(Table.ACCESS_HISTORY, prefix=login.encode() + b"\0"))
+    times = [key[-16:-8] for key, _ in history]
+    if len(set(times)) < len(times):  # the signatures, which only the records have, order those of one time
+        return make_user(get_records(txn, login))
+    return User(registration.record, tuple((unpack_number(key[-16:-8]), device_key) for key, device_key in history))
 
 
 def get_records(txn: Transaction, login: str) -> list[AccessRecord]:
     """Return all records of a login in lower case, oldest first."""
-    records = []
-    for key, _ in txn.scan(Table.ACCESS_HISTORY, prefix=login.encode() + b"\0"):
-        value = txn.get(Table.ACCESS_RECORDS, key[-8:])
-        if value is not None:
-            records.append(_decode(value).record)
-    return sorted(records, key=record_order)
+    return sorted(_records(txn, login.encode() + b"\0"), key=record_order)
 
 
 def find_logins(txn: Transaction, prefix: str, limit: int) -> list[str]:
@@ -150,6 +163,14 @@ def last_record(txn: Transaction) -> int:
     """Return the number of the record that was learned last, 0 if there is none."""
     key = txn.last_key(Table.ACCESS_RECORDS)
     return unpack_number(key) if key is not None else 0
+
+
+def _records(txn: Transaction, prefix: bytes) -> Iterator[AccessRecord]:
+    """Yield the records of a stretch of the history of a login; one that is lost does not hide the others."""
+    for key, _ in txn.scan(Table.ACCESS_HISTORY, prefix=prefix):
+        value = txn.get(Table.ACCESS_RECORDS, key[-8:])
+        if value is not None:
+            yield _decode(value).record
 
 
 def _same(record: AccessRecord, other: AccessRecord) -> bool:

@@ -16,10 +16,12 @@ from shine_node.store.layout import Table, pack_number
 from shine_node.store.users import (
     access_servers,
     add_record,
+    count_records,
     find_logins,
     get_records,
     get_registration,
     get_user,
+    has_record,
     last_record,
     list_users,
     other_server,
@@ -234,3 +236,23 @@ def test_two_servers_agree_on_a_user_whatever_the_order_of_its_records(
             assert user.record == max(ALICE, key=record_order)
             assert get_records(txn, "alice") == sorted(ALICE, key=record_order)
             assert access_servers(txn, "alice") == user.record.access_servers
+
+
+def test_two_records_of_one_time_are_in_the_order_of_their_signatures(tmp_path: Path) -> None:
+    first, second = (
+        identity("alice").with_device(KeyPair.from_seed(bytes((n,)) * 32)).access_record(servers(OWN), time_ms=NOW)
+        for n in (1, 2)
+    )
+    lesser, greater = sorted((first, second), key=lambda record: record.signature)
+    for order in ((lesser, greater), (greater, lesser)):
+        with opened(tmp_path / order[0].signature.hex()[:8]) as store:
+            for record in order:
+                store.write_now(lambda txn, record=record: add_record(txn, record))
+            with store.read() as txn:
+                user = get_user(txn, "alice")
+                assert user is not None
+                assert user.record == greater
+                assert user.device_keys == ((NOW, lesser.device_key), (NOW, greater.device_key))
+                assert count_records(txn, "alice") == 2
+                assert has_record(txn, lesser)
+                assert not has_record(txn, lesser._replace(signature=bytes(64)))
