@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,6 +12,7 @@ from shine_node.clock import Clock
 from shine_node.directory.users import TooManyUsers, Users
 from shine_node.peers.asking import Peers
 from shine_node.peers.directory import KnownPeer
+from shine_node.peers.waiting import all_results
 from shine_node.protocol.access import AccessRecord, AccessServer, parse_record, record_payload
 from shine_node.protocol.encoding import read_list, read_number
 from shine_node.protocol.errors import BadFields, PeerRefused, RateLimited, Refusal
@@ -167,7 +167,7 @@ class AccessPull:
                     refusals.append(refusal)
                 else:
                     users.setdefault(record.key, []).append(record)
-            taken += sum(await asyncio.gather(*(self._take_user(server, u, refusals) for u in users.values())))
+            taken += sum(await all_results(self._take_user(server, u, refusals) for u in users.values()))
         if refusals:
             count, peer = len(refusals), server.server_login
             log.warning("%d records from %s were refused, the first because of %s", count, peer, refusals[0])

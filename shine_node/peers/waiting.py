@@ -1,14 +1,14 @@
-"""Waiting with a bound on the injected clock."""
+"""Waiting: with a bound on the injected clock, and for all of several coroutines."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
 from shine_node.clock import Clock
 
-__all__ = ["within"]
+__all__ = ["all_results", "within"]
 
 T = TypeVar("T")
 
@@ -38,3 +38,16 @@ async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, T]) -> 
     if task.cancelled():
         raise TimeoutError
     return task.result()
+
+
+async def all_results(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Run coroutines side by side and return their results in order, once every one of them has ended.
+
+    Raises:
+        Exception: the first of theirs, also only then: nothing goes on behind the caller's back.
+    """
+    results = await asyncio.gather(*works, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return [result for result in results if not isinstance(result, BaseException)]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from shine_node.peers.asking import Peers
 from shine_node.peers.directory import KnownPeer
+from shine_node.peers.waiting import all_results
 from shine_node.protocol.access import AccessServer
 from shine_node.protocol.encoding import read_list, read_optional_text, read_text
 from shine_node.protocol.errors import BadRequestFormat, Refusal
@@ -92,9 +92,8 @@ class Puller:
         """Store the items of a page and return the ``syncId`` of each that is stored, in their order."""
         acks: list[str] = []
         for start in range(0, len(items), AT_ONCE):
-            results = await asyncio.gather(
-                *(self._take_one(server_login, item) for item in items[start : start + AT_ONCE])
-            )
+            batch = items[start : start + AT_ONCE]
+            results = await all_results(self._take_one(server_login, item) for item in batch)
             acks.extend(sync_id for sync_id in results if sync_id is not None)
         return acks
 

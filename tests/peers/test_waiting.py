@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from shine_node.peers.waiting import within
+from shine_node.peers.waiting import all_results, within
 from tests.peers.conftest import Run
 from tests.support.clock import ManualClock, settle
 
@@ -93,3 +93,28 @@ def test_a_caller_that_is_cancelled_takes_the_work_with_it(run: Run) -> None:
         assert ended
 
     run(story())
+
+
+def test_all_results_come_in_order_and_an_error_only_when_nothing_goes_on_any_more() -> None:
+    async def story() -> None:
+        ended: list[int] = []
+        gate = asyncio.Event()
+
+        async def work(number: int) -> int:
+            if number == 1:
+                raise KeyError(number)
+            await gate.wait()
+            ended.append(number)
+            return number
+
+        waiting = asyncio.ensure_future(all_results(work(number) for number in range(3)))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        gate.set()
+        with pytest.raises(KeyError):
+            await waiting
+        assert ended == [0, 2]
+        assert await all_results(work(number) for number in (2, 0)) == [2, 0]
+        assert await all_results([]) == []
+
+    asyncio.run(story())
