@@ -103,7 +103,8 @@ class Exchange:
                 request.future.set_result(answer.payload)
         else:
             code, message = printable(answer.error), printable(answer.message)  # they go to logs, and come from outside
-            self._fail(request, PeerRefused(self._server, request.op, answer.status, code, message))
+            refused = PeerRefused(self._server, request.op, answer.status, code, message, answer.payload)
+            self._fail(request, refused)
         self._start_next(now)
         return True
 

@@ -8,7 +8,7 @@ text from it; whether a retry is worth while is a property of the code, never of
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 __all__ = [
     "RETRYABLE_CODES",
@@ -320,14 +320,23 @@ class LinkDown(LinkError):
 
 
 class PeerRefused(LinkError):
-    """The peer answered with an error; ``status`` and ``code`` are the peer's."""
+    """The peer answered with an error; ``status``, ``code`` and ``payload`` are the peer's, and may be anything."""
 
     reason = "refused"
 
-    def __init__(self, server: str, op: str, status: int, code: str, message: str = "") -> None:
+    def __init__(
+        self,
+        server: str,
+        op: str,
+        status: int,
+        code: str,
+        message: str = "",
+        payload: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__(server, op, f"{status} {code}: {message}"[:300])
         self.status = status
         self.code = code
+        self.payload: Mapping[str, Any] = payload or {}
 
     @property
     def retryable(self) -> bool:

@@ -109,6 +109,7 @@ def test_a_refusal_carries_what_the_peer_said() -> None:
     error = failure(one)
     assert isinstance(error, PeerRefused)
     assert (error.status, error.code, error.op) == (507, "CODE", "Op")
+    assert error.payload == {"to": "one"}
     assert wire.exchange.failed == 1
     assert "507 CODE: why" in wire.exchange.last_error
 

@@ -107,10 +107,13 @@ def test_link_errors_can_be_told_apart() -> None:
 def test_a_peers_refusal_keeps_status_and_code_and_cuts_a_long_text() -> None:
     refused = PeerRefused("server2", "ReceiveIncomingMessage", 421, "NOT_ACCESS_SERVER", "not mine")
     assert (refused.status, refused.code, refused.retryable) == (421, "NOT_ACCESS_SERVER", False)
+    assert refused.payload == {}
     assert str(refused) == "ReceiveIncomingMessage at server2: refused (421 NOT_ACCESS_SERVER: not mine)"
     busy = PeerRefused("server2", "Ping", 503, "SERVER_BUSY", "x" * 10_000)
     assert busy.retryable
     assert len(busy.detail) == 300
+    stale = PeerRefused("server2", "AddBlock", 409, "bad_prev_hash", "", {"serverLastGlobalNumber": 7})
+    assert stale.payload == {"serverLastGlobalNumber": 7}
 
 
 def test_errors_are_caught_by_their_root() -> None:
