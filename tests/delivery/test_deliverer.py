@@ -51,11 +51,11 @@ async def quiet(rooms: Rooms) -> None:
     await until(lambda: not rooms.deliverer._background and not rooms.deliverer.claims.held)
 
 
-async def claim(rooms: Rooms, *, late_ms: int = 0) -> Claim:
+async def claim(rooms: Rooms, *, late_ms: int = 0, table: Table = Table.DUE_ATTEMPTS) -> Claim:
     """Claim the one due row as the worker does."""
     now_ms = rooms.clock.now_ms() + late_ms
     [found], failed = await rooms.store.write(
-        lambda txn: claim_due(txn, rooms.schedule, now_ms=now_ms, lease_ms=LEASE, limit=9)
+        lambda txn: claim_due(txn, rooms.schedule, now_ms=now_ms, lease_ms=LEASE, limit=9, table=table)
     )
     assert failed == []
     return found
@@ -316,6 +316,60 @@ def test_above_the_bound_a_pair_waits_for_the_worker(tmp_path: Path, monkeypatch
             assert await first is DELIVERED
             with rooms.store.read() as txn:
                 assert len(due_keys(txn, NOW + LEASE, 9)) == 1
+
+    run(story())
+
+
+@pytest.mark.parametrize("other_server", [True, False])
+def test_without_a_route_the_first_attempt_has_failed_with_the_storing(tmp_path: Path, other_server: bool) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            await alice_and_bob(rooms, alice=(OWN, "a2") if other_server else (OWN,), bob=())
+            assert await send(rooms) is ACCEPTED
+            await quiet(rooms)
+            assert delivery(rooms) == OpenDelivery(NOW, 1, NOW + 30_000, 0)
+            assert rooms.peers.summary == ([("a2", RECEIVE_OUTCOMING)] if other_server else [])
+            row = rooms.row(PAIR)
+            assert row is not None
+            assert row.flags is Flag.NONE
+
+    run(story())
+
+
+def test_a_received_pair_without_a_route_is_not_passed_back_either(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            await alice_and_bob(rooms, bob=())
+            accepted = await rooms.intake.receive_pair(PAIR.incoming.blob, PAIR.outgoing.blob, from_server=None)
+            rooms.deliverer.receive(accepted)
+            await quiet(rooms)
+            assert rooms.peers.calls == []
+            assert rooms.lookup.refreshed == ["bob"]
+
+    run(story())
+
+
+# What is too old to be sent is only asked about
+
+
+@pytest.mark.parametrize(
+    ("says", "after", "expected"), [(True, 0, DELIVERED), (False, 0, ACCEPTED), (False, 3600, FAILED)]
+)
+def test_a_synced_pair_that_is_too_old_is_settled_by_asking(
+    tmp_path: Path, says: bool, after: float, expected: DeliveryState
+) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            await alice_and_bob(rooms)
+            old = make_pair("alice", "bob", time_ms=NOW - 3_600_000)
+            await rooms.intake.sync_pair(old.incoming.blob, old.outgoing.blob)
+            rooms.peers.on("a2", STATUS, answers(known=True, delivered=says))
+            await rooms.clock.advance(after)
+            assert await rooms.deliverer.retry(await claim(rooms, table=Table.DUE_SETTLING)) is expected
+            assert rooms.peers.summary == [("a2", STATUS)], "it is never sent to the recipient"
+            assert rooms.lookup.refreshed == []
+            assert state(rooms, old) is expected
+            assert rooms.count(Table.DUE_SETTLING) == (1 if expected is ACCEPTED else 0)
 
     run(story())
 

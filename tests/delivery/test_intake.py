@@ -27,8 +27,9 @@ from shine_node.protocol.errors import (
 from shine_node.protocol.pair import Pair, check_pair
 from shine_node.protocol.revisions import Arrival
 from shine_node.protocol.schedule import DeliveryState
+from shine_node.store.deliveries import claim_due
 from shine_node.store.environment import Job, Transaction
-from shine_node.store.layout import Direction, Flag, OpenDelivery, Table
+from shine_node.store.layout import Direction, Flag, OpenDelivery, Row, Table
 from tests.delivery.rooms import Rooms, run, until
 from tests.store.rooms import MAX_BODY, NOW, OWN, identity, make_copy, make_pair, servers, tombstone_of
 from tests.support.clock import ManualClock, settle
@@ -166,6 +167,97 @@ def test_a_copy_for_a_recipient_of_this_server(tmp_path: Path) -> None:
             pair = make_pair("alice", "bob")
             assert rooms.blobs(pair, Direction.IN) == (edit.blob, b"")
             assert rooms.row(pair) is None
+
+    run(story())
+
+
+# What catches up between a user's two servers (§6)
+
+
+async def synced(rooms: Rooms, pair: Pair) -> Row:
+    """Take a pair of ``DmSyncBatch`` and return its row."""
+    accepted = await rooms.intake.sync_pair(pair.incoming.blob, pair.outgoing.blob)
+    assert accepted.pair == pair
+    return accepted.stored.row
+
+
+@pytest.mark.parametrize("case", cases("schedule", kind="synced"))
+def test_a_pair_that_is_synced_joins_the_schedule_by_its_age_as_the_vectors_say(
+    tmp_path: Path, case: dict[str, Any]
+) -> None:
+    async def story() -> None:
+        clock = ManualClock(case["nowMs"])
+        async with Rooms(tmp_path, clock=clock, schedule=tuple(case["scheduleSeconds"])) as rooms:
+            await rooms.know("alice", OWN, "a2", time_ms=0)
+            await rooms.know("bob", "r1", time_ms=0)
+            row = await synced(rooms, make_pair("alice", "bob", time_ms=case["timeMs"], revision_ms=case["revisionMs"]))
+            assert row.state is DeliveryState.ACCEPTED
+            assert bool(row.flags & Flag.SETTLING) is not case["send"]
+            assert not row.flags & Flag.UNSYNCED, "no loops"
+            table = Table.DUE_ATTEMPTS if case["send"] else Table.DUE_SETTLING
+            [claim], failed = await rooms.store.write(
+                lambda txn: claim_due(txn, rooms.schedule, now_ms=clock.now_ms(), lease_ms=LEASE, limit=9, table=table)
+            )
+            assert failed == []
+            assert claim.settling is not case["send"]
+            if case["send"]:
+                decision = claim.decision
+                assert (decision.attempt, decision.ask_first) == (case["attempt"], case["askFirst"])
+                assert decision.next_at_ms == case["nextAtMs"]
+            else:
+                assert claim.decision.accepted_at_ms == clock.now_ms(), "asked about at the offsets from its arrival"
+
+    run(story())
+
+
+def test_what_is_synced_for_a_recipient_of_this_server(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            await alice_and_bob(rooms, bob=(OWN, "r2"))
+            old = make_pair("alice", "bob", time_ms=NOW - 40 * DAY)
+            row = await synced(rooms, old)
+            assert (row.state, row.flags, row.delivery) == (DeliveryState.DELIVERED, Flag.NONE, None)
+            assert rooms.blobs(old, Direction.IN) == (old.incoming.blob, b"")
+            copy = make_copy("alice", "bob", 1, nonce=2)
+            _, stored_copy = await rooms.intake.receive_incoming(copy.blob, synced=True)
+            assert stored_copy.row.flags is Flag.NONE, "the other server has it"
+
+    run(story())
+
+
+def test_what_is_synced_again_or_older_changes_nothing_and_is_a_success(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            await alice_and_bob(rooms)
+            original, edit = make_pair("alice", "bob"), make_pair("alice", "bob", revision_ms=NOW + 9, body=b"new")
+            row = (await rooms.accept(edit)).stored.row
+            assert await synced(rooms, edit) == row
+            assert await synced(rooms, original) == row
+
+    run(story())
+
+
+def test_what_is_synced_passes_the_checks_of_every_other_way_in(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+
+            async def refused(error: type[Refusal], incoming: bytes, outgoing: bytes) -> None:
+                before = stored(rooms)
+                with pytest.raises(error):
+                    await rooms.intake.sync_pair(incoming, outgoing)
+                assert stored(rooms) == before
+
+            pair, late = make_pair("alice", "bob"), make_pair("alice", "bob", time_ms=NOW + 2 * DAY)
+            await refused(BadContainer, b"", pair.outgoing.blob)
+            await refused(BadFields, late.incoming.blob, late.outgoing.blob)
+            await refused(PairMismatch, pair.incoming.blob, make_pair("alice", "bob", nonce=2).outgoing.blob)
+            await refused(UserNotFound, pair.incoming.blob, pair.outgoing.blob)
+            assert rooms.lookup.looked_for == [], "a peer names only whom this server knows"
+            await rooms.know("alice", "a2")
+            await refused(NotAccessServer, pair.incoming.blob, pair.outgoing.blob)
+            await rooms.know("alice", OWN, "a2", time_ms=NOW)
+            await refused(BadSignature, pair.incoming.blob, broken(pair.outgoing))
+            assert (await synced(rooms, pair)).state is DeliveryState.ACCEPTED, "bob need not be known"
 
     run(story())
 

@@ -69,7 +69,8 @@ async def rested(rooms: Rooms, task: asyncio.Task[None] | None = None) -> None:
     def still() -> bool:
         if task is not None and task.done():
             task.result()
-        return rooms.clock.sleeping >= 1 and not rooms.worker._attempts and not rooms.deliverer._background
+        under_way = rooms.worker._attempts, rooms.worker._settling, rooms.deliverer._background
+        return rooms.clock.sleeping >= 1 and not any(under_way)
 
     await until(still)
     await settle()
@@ -292,6 +293,94 @@ def test_closing_ends_what_is_under_way_and_the_row_stays_open(tmp_path: Path) -
             assert slow.waiting == 0
             assert state(rooms) is ACCEPTED
             assert rooms.deliverer.claims.held == frozenset()
+
+    run(story())
+
+
+def test_it_looks_at_once_when_it_is_told_that_something_is_due(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            await accept(rooms)
+            async with working(rooms):
+                young = make_pair("alice", "bob", time_ms=NOW)
+                await rooms.intake.sync_pair(young.incoming.blob, young.outgoing.blob)
+                await settle()
+                assert tries(rooms) == []
+                rooms.worker.wake()
+                await until(lambda: rooms.peers.calls)
+                await rested(rooms)
+                assert rooms.clock.now_ms() == NOW, "the interval is not waited for"
+
+    run(story())
+
+
+# What is only asked about
+
+
+async def sync_old(rooms: Rooms, *nonces: int) -> None:
+    """Take pairs of ``DmSyncBatch`` that are too old to be sent."""
+    for nonce in nonces:
+        pair = pair_number(nonce)
+        await rooms.intake.sync_pair(pair.incoming.blob, pair.outgoing.blob)
+
+
+def test_an_old_pair_is_asked_about_at_the_offsets_from_its_arrival_and_never_sent(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            await accept(rooms)
+            await sync_old(rooms, 1)
+            rooms.peers.on("a2", STATUS, answers(known=True, delivered=False))
+            async with working(rooms):
+                for _ in range(2 * 3600 // 5):
+                    await wake(rooms)
+            assert [(call.op, (call.at_ms - NOW) // 1000) for call in rooms.peers.calls] == [
+                (STATUS, at) for at in (0, 30, 300, 1500, 3600)
+            ]
+            assert state(rooms) is FAILED
+            assert rooms.count(Table.DUE_SETTLING) == 0
+
+    run(story())
+
+
+def test_very_many_are_asked_about_a_few_at_a_time_and_do_not_hold_up_what_is_sent(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            await accept(rooms)
+            await sync_old(rooms, *range(1, 41))
+            asked = Held(answers(known=True, delivered=True))
+            rooms.peers.on("a2", STATUS, asked)
+            task = asyncio.create_task(rooms.worker.run())
+            await until(lambda: rooms.clock.sleeping and asked.waiting)
+            assert asked.waiting == worker_module.SETTLING_AT_ONCE
+            young = make_pair("alice", "bob", time_ms=NOW)
+            await rooms.intake.sync_pair(young.incoming.blob, young.outgoing.blob)
+            await rooms.clock.advance(INTERVAL)
+            await until(lambda: rooms.peers.count("r1", RECEIVE_INCOMING) == 1)
+            await until(lambda: rooms.clock.sleeping)
+            assert asked.waiting == worker_module.SETTLING_AT_ONCE, "the bound"
+            asked.release()
+            await until(lambda: rooms.count(Table.DUE_SETTLING) == 0)
+            assert {state(rooms, nonce) for nonce in range(1, 41)} == {DELIVERED}
+            assert rooms.peers.count("a2", STATUS) == 40
+            task.cancel()
+            await asyncio.wait((task,))
+
+    run(story())
+
+
+def test_closing_ends_the_asking_too(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            await accept(rooms)
+            await sync_old(rooms, 1)
+            asked = Held()
+            rooms.peers.on("a2", STATUS, asked)
+            await rooms.worker.look()
+            await until(lambda: asked.waiting)
+            await rooms.worker.close()
+            assert not rooms.worker._settling
+            assert asked.waiting == 0
+            assert state(rooms) is ACCEPTED
 
     run(story())
 

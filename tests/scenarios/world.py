@@ -88,7 +88,7 @@ class Home(LocalServer):
         if self._node is None:
             return True
         deliverer, worker = self.node._deliverer, self.node._worker
-        if deliverer._background or deliverer.claims.held or worker._attempts:
+        if deliverer._background or deliverer.claims.held or worker._attempts or worker._settling:
             return False
         lookup = self.node._lookup
         if lookup._under_way or lookup._refreshing:

@@ -144,21 +144,23 @@ def read_rows(txn: Transaction) -> dict[ItemKey, Row]:
 
 
 def check_indexes(txn: Transaction, own_login: str = OWN) -> dict[ItemKey, Row]:
-    """Compare the three tables that follow from the history with what they have to hold, and return the history.
+    """Compare the tables that follow from the history with what they have to hold, and return the history.
 
-    An accepted row is exactly once in ``due_attempts``, at its next look; an unsynced one exactly once in
-    ``outbox_unsynced``, under its owner's other server; a row with a number has its containers, which are those of its
-    key and revision, and none where it is removed. There is nothing else in the three.
+    An accepted row is exactly once in ``due_attempts``, or in ``due_settling`` where it is only asked about, at its
+    next look; an unsynced one exactly once in ``outbox_unsynced``, under its owner's other server; a row with a number
+    has its containers, which are those of its key and revision, and none where it is removed. There is nothing else in
+    these tables.
     """
     rows = read_rows(txn)
-    due: dict[bytes, bytes] = {}
+    due: dict[Table, dict[bytes, bytes]] = {Table.DUE_ATTEMPTS: {}, Table.DUE_SETTLING: {}}
     unsynced: dict[bytes, bytes] = {}
     numbers: dict[bytes, ItemKey] = {}
     for key, row in rows.items():
         assert (row.state is DeliveryState.ACCEPTED) == (row.delivery is not None), key
         if row.delivery is not None:
             due_at_ms = row.delivery.lease_until_ms or row.delivery.next_at_ms
-            due[time_key(due_at_ms, row.seq)] = key.encode()
+            table = Table.DUE_SETTLING if row.flags & Flag.SETTLING else Table.DUE_ATTEMPTS
+            due[table][time_key(due_at_ms, row.seq)] = key.encode()
         if row.flags & Flag.UNSYNCED:
             other = other_server(txn, key.owner, own_login)
             assert other is not None, key
@@ -171,7 +173,8 @@ def check_indexes(txn: Transaction, own_login: str = OWN) -> dict[ItemKey, Row]:
             _check_containers(key, row, txn.get(Table.CONTAINERS, number))
         else:
             assert row.removed, key
-    assert dict(txn.scan(Table.DUE_ATTEMPTS)) == due
+    for table, wanted in due.items():
+        assert dict(txn.scan(table)) == wanted, table
     assert dict(txn.scan(Table.OUTBOX_UNSYNCED)) == unsynced
     assert {number for number, _ in txn.scan(Table.CONTAINERS)} == set(numbers)
     return rows
