@@ -30,6 +30,7 @@ from shine_node.clock import SystemClock
 from shine_node.config import Config, config_from_mapping, load_config
 from shine_node.control.place import ControlError
 from shine_node.node import STORE_FILE, Node, StartError, run_node
+from shine_node.peers.snapshot import LinkState
 from shine_node.protocol.access import AccessServer, record_payload
 from shine_node.protocol.errors import ShineError
 from shine_node.store.environment import StoreError
@@ -37,6 +38,7 @@ from shine_node.tls import CHECK_SECONDS
 from tests.api.talk import Talk, asked, node
 from tests.cli.certificates import KEY_WITH_A_PASS_PHRASE, write_certificate
 from tests.control.conftest import Asker
+from tests.peers.certificates import Authority
 from tests.support.clock import ManualClock
 from tests.support.nodes import PATIENCE, LocalServer, eventually, node_settings, run, toml_text
 from tests.support.scripted_peer import PeerConnection, ScriptedPeer
@@ -362,6 +364,56 @@ def test_a_signal_lets_the_process_read_its_certificate_and_configuration_again(
             await process.stop()
         finally:
             await process.kill()
+
+    run(story())
+
+
+def test_the_authorities_of_peers_are_read_anew_and_those_of_before_stay_where_they_cannot_be(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    old, new = Authority(tmp_path, "old"), Authority(tmp_path, "new")
+
+    async def story() -> None:
+        async with ScriptedPeer("server2", tls=new.server_context("127.0.0.1")) as peer:
+            pool = {"caFile": str(old.ca_file)}
+            async with node(
+                tmp_path, server={"pool": pool}, sync_servers=[{"login": "server2", "url": peer.url}]
+            ) as server:
+
+                async def refused() -> bool:
+                    return [link.state for link in server.node.pool.snapshot().peers] == [LinkState.PAUSE]
+
+                await eventually(refused)
+                good = new.ca_file.read_text()
+                old.ca_file.write_text("no certificate")
+                assert await server.node.reloader.reload({}) == {"changed": [], "needRestart": []}
+                assert "the authorities of before stay in use" in caplog.text
+                old.ca_file.write_text(good)
+                await server.node.reloader.reload({})
+                await peer.until(lambda: bool(peer.live))
+
+    run(story())
+
+
+@pytest.mark.parametrize("mode", ["closed", "open"])
+def test_a_record_that_was_looked_up_is_a_registration_only_at_an_open_server(tmp_path: Path, mode: str) -> None:
+    async def story() -> None:
+        here = AccessServer("server1", "ws://127.0.0.1:1/ws")
+        bob = BOB.access_record([here, AccessServer("server2", "ws://127.0.0.1:2/ws")], time_ms=1)
+
+        async def knows_bob(connection: PeerConnection, request: dict[str, Any]) -> None:
+            await connection.answer(request, {"exists": True, **record_payload(bob), "history": []})
+
+        async with ScriptedPeer("server2", {"GetUserAccess": knows_bob}) as peer:
+            friends = [{"login": "server2", "url": peer.url}]
+            async with node(tmp_path, registration={"mode": mode}, sync_servers=friends) as server:
+
+                async def connected() -> bool:
+                    return bool(server.node.pool.connected())
+
+                await eventually(connected)
+                found = await server.request("GetUser", {"login": "bob"})
+                assert found["exists"] is (mode == "open")
 
     run(story())
 

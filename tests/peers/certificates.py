@@ -64,6 +64,14 @@ class Authority:
 
     def server_context(self, *hosts: str, expired: bool = False) -> ssl.SSLContext:
         """Return the TLS settings of a server with a certificate for some names or addresses."""
+        path = self._folder / f"server-{x509.random_serial_number():x}.pem"
+        self.write(path, *hosts, expired=expired)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(path)
+        return context
+
+    def write(self, path: Path, *hosts: str, expired: bool = False) -> None:
+        """Write a certificate for some names or addresses, and its key, into one file."""
         key = ec.generate_private_key(ec.SECP256R1())
         now = datetime.datetime.now(datetime.UTC)
         end = now - DAY / 2 if expired else now + DAY
@@ -80,13 +88,9 @@ class Authority:
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
             .sign(self._key, hashes.SHA256())
         )
-        path = self._folder / f"server-{certificate.serial_number:x}.pem"
         path.write_bytes(
             certificate.public_bytes(serialization.Encoding.PEM)
             + key.private_bytes(
                 serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
             )
         )
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(path)
-        return context
