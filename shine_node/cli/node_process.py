@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -64,12 +65,20 @@ class NodeProcess:
         self._log_file = log_file
 
     @classmethod
-    async def start(cls, config_file: Path, *, core: int | None = None, timeout: float = START_SECONDS) -> Self:
+    async def start(
+        cls,
+        config_file: Path,
+        *,
+        core: int | None = None,
+        through: Sequence[str] = (),
+        timeout: float = START_SECONDS,
+    ) -> Self:
         """Start a node and return once it listens; its log goes to a file beside the configuration, ``….log``.
 
         Args:
             config_file: its configuration.
             core: the only processor core that it may use; ``None`` for all.
+            through: a command that becomes the one that follows it, such as ``ip netns exec NAME``.
             timeout: seconds until it must listen.
 
         Raises:
@@ -81,6 +90,7 @@ class NodeProcess:
         environ.pop("RUNTIME_DIRECTORY", None)  # several nodes would have their control sockets at one place
         with log_file.open("ab") as log:
             process = await asyncio.create_subprocess_exec(
+                *through,
                 sys.executable,
                 "-c",
                 _PROGRAM,
