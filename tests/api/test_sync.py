@@ -10,12 +10,14 @@ from typing import Any
 import orjson
 import pytest
 
-from shine_node.protocol.access import AccessRecord, record_payload
+from shine_node.client.messages import make_message
+from shine_node.protocol.access import AccessRecord, AccessServer, record_payload
+from shine_node.protocol.encoding import encode_base64
 from shine_node.protocol.hello import hello_payload
 from shine_node.store.users import add_record
 from tests.api.talk import Talk, asked, node
 from tests.store.rooms import NOW, identity, servers
-from tests.support.nodes import LocalServer, run
+from tests.support.nodes import LocalServer, now_ms, run
 
 OP = "AccessDataSyncBatch"
 
@@ -126,5 +128,40 @@ def test_pages_that_are_asked_for_together_are_made_one_after_the_other(tmp_path
             answers = [await peer.hear() for _ in range(20)]
             assert [answer["requestId"] for answer in answers] == [f"r{number}" for number in range(20)]
             assert all(answer["payload"]["nextSeq"] == 1 for answer in answers)
+
+    run(story())
+
+
+# --- what is acknowledged ---
+
+
+def test_entries_are_for_the_server_that_the_hello_names_and_only_what_it_was_sent_can_be_acknowledged(
+    tmp_path: Path,
+) -> None:
+    other = AccessServer("Server2", "ws://127.0.0.1:1/ws")
+
+    async def story() -> None:
+        async with node(tmp_path) as server, await Talk.open(server.url) as talk:
+            assert await talk.refused("DmSyncBatch", {}) == (422, "NOT_AUTHENTICATED")
+            alice = identity("alice")
+            await learn(server, alice.access_record([server.access, other], time_ms=1))
+            pair = make_message(alice, "alice", "a note to myself", time_ms=now_ms())
+            assert await server.send(pair) == "delivered"
+
+            async def batch(name: str, *acknowledged: str) -> list[dict[str, Any]]:
+                await talk.succeed("ServerHello", hello_payload(name))
+                answer = await talk.succeed("DmSyncBatch", {"ackSyncIds": list(acknowledged)})
+                assert answer["hasMore"] is False
+                items: list[dict[str, Any]] = answer["items"]
+                return items
+
+            items = await batch("server2")
+            assert items, "under any spelling of the name"
+            sync_ids = [item["syncId"] for item in items]
+            assert encode_base64(pair.outgoing) in [blob for item in items for blob in item["blobsB64"]]
+            assert await batch("server3", *sync_ids) == []
+            assert await batch("server2", "never sent") == items, "another one's word changes nothing"
+            assert await batch("SERVER2", *sync_ids) == []
+            assert await batch("server2") == []
 
     run(story())

@@ -47,6 +47,20 @@ def test_a_node_runs_and_stops_in_order(tmp_path: Path, monkeypatch: pytest.Monk
     run(story())
 
 
+def test_a_node_can_be_started_through_another_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(
+        monkeypatch,
+        "import os, time; print(f'listening on ws://{os.environ[\"PLACE\"]}:1/ws', flush=True); time.sleep(600)",
+    )
+
+    async def story() -> None:
+        node = await NodeProcess.start(config(tmp_path), through=("env", "PLACE=far.away"))
+        assert node.url == "ws://far.away:1/ws"
+        await node.kill()
+
+    run(story())
+
+
 def test_a_killed_node_is_gone_and_did_not_stop_in_order(tmp_path: Path) -> None:
     async def story() -> None:
         node = await NodeProcess.start(config(tmp_path))
