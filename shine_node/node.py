@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import gc
 import logging
-import os
-import signal
-import sys
 from collections.abc import Coroutine
 from functools import partial
 from pathlib import Path
-
-import uvloop
 
 from shine_node.api.endpoint import PATH, Endpoint
 from shine_node.api.gate import gate_handlers
@@ -31,44 +24,34 @@ from shine_node.control.reload import Reloader
 from shine_node.control.server import ControlServer, Operation
 from shine_node.control.status import Gauges, Status
 from shine_node.control.users import AddUser
-from shine_node.crypto.pool import CryptoPool
-from shine_node.delivery.deliverer import Deliverer
-from shine_node.delivery.intake import Intake
 from shine_node.delivery.status import DeliveryStatus
-from shine_node.delivery.worker import Worker
-from shine_node.directory.lookup import Lookup
-from shine_node.directory.peers import PeerDirectory
-from shine_node.directory.sharing import AccessPull
-from shine_node.directory.users import Users
 from shine_node.logs import set_up_logging
+from shine_node.parts import (
+    STORE_FILE,
+    StartError,
+    lay_ground,
+    make_access_pull,
+    make_deliverer,
+    make_intake,
+    make_lookup,
+    make_pool,
+    make_worker,
+    own_certificate,
+    sync_servers,
+)
 from shine_node.peers.dial import DialFailed
-from shine_node.peers.pool import Pool, PoolSettings
-from shine_node.protocol.access import AccessServer
-from shine_node.protocol.errors import ShineError
-from shine_node.protocol.schedule import Schedule
-from shine_node.store.environment import Store
-from shine_node.store.readers import Readers
 from shine_node.sync.messages import MessageApply, MessageFeed
 from shine_node.sync.pulling import Puller
 from shine_node.sync.resync import Resync
 from shine_node.sync.serving import SyncServing
 from shine_node.sync.sessions import Sessions, Step
-from shine_node.tls import Certificate
 
-__all__ = ["STORE_FILE", "Node", "run_node"]
+__all__ = ["STORE_FILE", "Node", "StartError"]
 
 log = logging.getLogger(__name__)
 
-STORE_FILE = "shine.mdb"
 GRACE_SECONDS = 2
 """What is under way when the node is told to stop has this long; who then waits for an attempt is answered at once."""
-THREAD_SWITCH_SECONDS = 0.0005
-COLLECTOR_THRESHOLDS = (20_000, 20, 50)
-"""Requests make no reference cycles; looking for some after every 700 objects is time lost."""
-
-
-class StartError(ShineError):
-    """The node cannot start; the text says what to do."""
 
 
 class Node:
@@ -94,79 +77,16 @@ class Node:
         self._clock = clock or SystemClock()
         self.fatal = asyncio.Event()
         """Set when the node can go on no longer; its process should end and be started again."""
-        self._certificate = _certificate(config)  # before the store, which takes a lock
-        delivery = config.delivery
-        schedule = Schedule(delivery.schedule_seconds)
-        self.store = Store(_store_path(config), map_size=config.storage.map_size_mib * 2**20, on_fatal=self.fatal.set)
-        self._crypto = CryptoPool(threads=config.crypto.threads, max_queue=config.crypto.max_queue)
-        self.users = Users(store=self.store, crypto=self._crypto, clock=self._clock, own_login=config.server.login)
-        self._readers = Readers(self.store)
-        self._directory = PeerDirectory(
-            readers=self._readers,
-            clock=self._clock,
-            own_login=config.server.login,
-            sync_servers=[AccessServer(server.login, server.url) for server in config.sync_servers],
-            refresh_seconds=config.server.pool.refresh_seconds,
-        )
-        self.pool = Pool(
-            own_login=config.server.login,
-            own_url=config.server.url,
-            settings=_pool_settings(config),
-            clock=self._clock,
-            known_peers=self._directory.known,
-            on_connected=lambda server_login: self._sessions.start(server_login),
-        )
-        lookup = Lookup(
-            peers=self.pool,
-            users=self.users,
-            clock=self._clock,
-            connected=lambda: [AccessServer(peer.server_login, peer.url) for peer in self.pool.connected()],
-            sync_servers=lambda: self._directory.sync_servers,
-            allow_insecure=config.server.pool.allow_insecure_peers,
-            takes_anyone=self._takes_anyone,
-        )
-        self._lookup = lookup
-        access_pull = AccessPull(
-            store=self.store,
-            users=self.users,
-            peers=self.pool,
-            vouches=self._directory.vouches,
-            takes_anyone=self._takes_anyone,
-            allow_insecure=config.server.pool.allow_insecure_peers,
-            page_limit=config.sync.page_limit,
-            max_frame_bytes=config.limits.max_frame_bytes,
-            clock=self._clock,
-            interval_seconds=config.sync.access_interval_seconds,
-        )
-        intake = Intake(
-            store=self.store,
-            crypto=self._crypto,
-            users=self.users,
-            lookup=lookup,
-            clock=self._clock,
-            schedule=schedule,
-            lease_ms=delivery.lease_ms,
-            max_body_bytes=config.limits.max_body_bytes,
-        )
-        self._deliverer = Deliverer(
-            store=self.store,
-            users=self.users,
-            peers=self.pool,
-            lookup=lookup,
-            clock=self._clock,
-            schedule=schedule,
-            first_attempt_timeout_ms=delivery.first_attempt_timeout_ms,
-            lease_ms=delivery.lease_ms,
-        )
-        self._worker = Worker(
-            store=self.store,
-            deliverer=self._deliverer,
-            clock=self._clock,
-            schedule=schedule,
-            interval_ms=delivery.worker_interval_ms,
-            lease_ms=delivery.lease_ms,
-            max_concurrent=delivery.max_concurrent,
-        )
+        self._certificate = own_certificate(config)  # before the store, which takes a lock
+        ground = lay_ground(config, self._clock, on_fatal=self.fatal.set)
+        self.store, self._crypto, self.users = ground.store, ground.crypto, ground.users
+        self._readers, self._directory = ground.readers, ground.directory
+        self.pool = make_pool(ground, on_connected=lambda server_login: self._sessions.start(server_login))
+        self._lookup = lookup = make_lookup(ground, self.pool, takes_anyone=self._takes_anyone)
+        access_pull = make_access_pull(ground, self.pool, takes_anyone=self._takes_anyone)
+        intake = make_intake(ground, lookup)
+        self._deliverer = make_deliverer(ground, self.pool, lookup)
+        self._worker = make_worker(ground, self._deliverer)
         message_pull = Puller(
             op="DmSyncBatch",
             peers=self.pool,
@@ -341,96 +261,9 @@ class Node:
         if config.log != self.config.log:
             set_up_logging(config.log)
         self.config = self._service.config = self._user_operations.config = config
-        self._directory.sync_servers = tuple(AccessServer(server.login, server.url) for server in config.sync_servers)
+        self._directory.sync_servers = sync_servers(config)
         self._endpoint.change_limits(config.limits)
         try:
             self.pool.reload_authorities()
         except DialFailed as error:
             log.error("%s. Until then the authorities of before stay in use", error)
-
-
-def run_node(config: Config, *, config_path: Path | None = None) -> int:
-    """Run a node until SIGTERM or SIGINT, and return the exit status: 0 after a signal, 1 if it could not go on.
-
-    SIGHUP lets it read its certificate and ``config_path`` again.
-
-    It prints ``listening on …`` for each address on standard output once it listens.
-    """
-    set_up_logging(config.log)
-    # A thread that has checked a signature waits this long for the interpreter while the loop is busy. The default
-    # of 5 ms would let the loop starve the checks that its own answers wait for.
-    sys.setswitchinterval(THREAD_SWITCH_SECONDS)
-    gc.set_threshold(*COLLECTOR_THRESHOLDS)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_run(config, config_path))
-
-
-async def _run(config: Config, config_path: Path | None) -> int:
-    loop = asyncio.get_running_loop()
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-    hung_up = asyncio.Event()
-    loop.add_signal_handler(signal.SIGHUP, hung_up.set)  # one that comes before the node has started is not lost
-    try:
-        control_path = own_path(config.server.data_dir, os.environ)
-        node = Node(config, config_path=config_path, control_path=control_path)
-        await node.start()
-        gc.collect()
-        gc.freeze()  # what lives as long as the node need not be looked through again
-    except ShineError as error:
-        log.critical("%s", error)
-        return 1
-    for url in node.urls:
-        print(f"listening on {url}", flush=True)
-    reloading = asyncio.create_task(_reload_when_told(hung_up, node.reloader))
-    waits = [asyncio.create_task(event.wait()) for event in (stopping, node.fatal)]
-    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    for task in (reloading, *waits):
-        task.cancel()
-    log.info("stopping")
-    with contextlib.suppress(asyncio.CancelledError):
-        await node.stop()
-    return 1 if node.fatal.is_set() else 0
-
-
-async def _reload_when_told(told: asyncio.Event, reloader: Reloader) -> None:
-    while True:
-        await told.wait()
-        told.clear()
-        await reloader.reload_logged()
-
-
-def _store_path(config: Config) -> Path:
-    try:
-        config.server.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise StartError(f"{config.server.data_dir} cannot be made: {error.strerror}. Fix server.dataDir") from None
-    return config.server.data_dir / STORE_FILE
-
-
-def _certificate(config: Config) -> Certificate | None:
-    server = config.server
-    if server.tls_cert is None or server.tls_key is None:  # the configuration has both or none
-        return None
-    return Certificate(server.tls_cert, server.tls_key)
-
-
-def _pool_settings(config: Config) -> PoolSettings:
-    pool = config.server.pool
-    return PoolSettings(
-        ping_idle_seconds=pool.ping_idle_seconds,
-        pong_timeout_seconds=pool.pong_timeout_seconds,
-        request_timeout_seconds=pool.request_timeout_seconds,
-        connect_timeout_seconds=pool.connect_timeout_seconds,
-        caller_timeout_seconds=pool.caller_timeout_seconds,
-        max_queue_per_peer=pool.max_queue_per_peer,
-        refresh_seconds=pool.refresh_seconds,
-        idle_close_seconds=pool.idle_close_seconds,
-        max_connections=pool.max_connections,
-        snapshot_seconds=pool.snapshot_seconds,
-        allow_insecure_peers=pool.allow_insecure_peers,
-        allow_private_peers=pool.allow_private_peers,
-        ca_file=pool.ca_file,
-        max_frame_bytes=config.limits.max_frame_bytes,
-    )

@@ -1,35 +1,24 @@
-"""A whole node: what it needs to start, how it stops, and the exit status of its process."""
+"""A whole node: what it needs to start, what it does while it runs, and how it stops."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
-import signal
 import socket
 import ssl
-import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from websockets.exceptions import InvalidStatus
-from websockets.sync.client import connect as connect_sync
 
 from shine_node import node as node_module
-from shine_node.cli.node_process import NodeProcess, ReservedPort
-from shine_node.client.connection import Connection
-from shine_node.client.identity import Identity
 from shine_node.client.messages import make_message
-from shine_node.clock import SystemClock
-from shine_node.config import Config, config_from_mapping, load_config
+from shine_node.config import config_from_mapping, load_config
 from shine_node.control.place import ControlError
-from shine_node.node import STORE_FILE, Node, StartError, run_node
+from shine_node.node import STORE_FILE, Node, StartError
 from shine_node.peers.snapshot import LinkState
 from shine_node.protocol.access import AccessServer, record_payload
 from shine_node.protocol.errors import ShineError
@@ -40,28 +29,19 @@ from tests.cli.certificates import KEY_WITH_A_PASS_PHRASE, write_certificate
 from tests.control.conftest import Asker
 from tests.peers.certificates import Authority
 from tests.support.clock import ManualClock
-from tests.support.nodes import PATIENCE, LocalServer, eventually, node_settings, run, toml_text
+from tests.support.nodes import PATIENCE, eventually, node_settings, now_ms, run, toml_text
 from tests.support.scripted_peer import PeerConnection, ScriptedPeer
-
-ROOT = Path(__file__).resolve().parents[1]
-PROGRAM = "import sys; from shine_node.cli import main; sys.exit(main())"
-ALICE, BOB = Identity.generate("alice"), Identity.generate("bob")
-
-
-def config(folder: Path, **sections: Any) -> Config:
-    """Return the configuration of a node on a free port."""
-    return config_from_mapping(node_settings("server1", folder, **({"storage": {"mapSizeMiB": 16}} | sections)))
-
-
-def threads_of_a_node() -> list[str]:
-    """Return the names of the threads that a node has and this process has them now."""
-    names = [thread.name for thread in threading.enumerate()]
-    return [name for name in names if name == "store-writer" or name.startswith("crypto-")]
-
-
-async def silence(connection: PeerConnection, request: dict[str, Any]) -> None:
-    """Do not answer."""
-
+from tests.support.whole_node import (
+    ALICE,
+    BOB,
+    FAILING,
+    FailingClock,
+    add_users,
+    config,
+    silence,
+    threads_of_a_node,
+    was_brought_a_message,
+)
 
 # --- start ---
 
@@ -323,51 +303,6 @@ def test_settings_that_are_read_anew_are_in_force(tmp_path: Path) -> None:
     run(story())
 
 
-async def until_logged(process: NodeProcess, words: str) -> None:
-    async def logged() -> bool:
-        return words in process.log_tail(1000)
-
-    await eventually(logged)
-
-
-def test_a_signal_lets_the_process_read_its_certificate_and_configuration_again(tmp_path: Path) -> None:
-    cert, key = write_certificate(tmp_path)
-    old = ssl.create_default_context(cafile=str(cert))
-    other_cert, other_key = write_certificate(tmp_path, name="other", seed=b"\1" * 32)
-    new = ssl.create_default_context(cafile=str(other_cert))
-    file = tmp_path / "node.toml"
-    settings = node_settings("server1", tmp_path, server={"tlsCert": str(cert), "tlsKey": str(key)})
-
-    async def story() -> None:
-        file.write_text(toml_text(settings), encoding="utf-8")
-        process = await NodeProcess.start(file)
-        try:
-            async with await Talk.open(process.url, ssl=old, server_hostname="localhost") as before:
-                file.write_text(toml_text(settings | {"log": {"level": "loud"}}), encoding="utf-8")
-                os.kill(process.pid, signal.SIGHUP)
-                await until_logged(process, "nothing was reloaded, all stays as it is")
-                assert 'log.level = "loud"' in process.log_tail()
-
-                file.write_text(toml_text(settings | {"limits": {"maxConnections": 7}}), encoding="utf-8")
-                other_cert.rename(cert)
-                os.kill(process.pid, signal.SIGHUP)
-                await until_logged(process, "they do not belong together")
-                async with await Talk.open(process.url, ssl=old, server_hostname="localhost") as talk:
-                    await talk.succeed("Ping")
-
-                other_key.rename(key)
-                os.kill(process.pid, signal.SIGHUP)
-                await until_logged(process, "reloaded; changed: limits.maxConnections; for a restart: nothing")
-                async with await Talk.open(process.url, ssl=new, server_hostname="localhost") as talk:
-                    await talk.succeed("Ping")
-                await before.succeed("Ping")
-            await process.stop()
-        finally:
-            await process.kill()
-
-    run(story())
-
-
 def test_the_authorities_of_peers_are_read_anew_and_those_of_before_stay_where_they_cannot_be(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -443,43 +378,6 @@ def test_a_certificate_that_is_replaced_is_found_without_a_signal(tmp_path: Path
     run(story())
 
 
-def test_the_socket_lies_in_the_runtime_directory_and_that_of_a_killed_node_is_replaced(tmp_path: Path) -> None:
-    runtime = _made(tmp_path / "run")
-    file = tmp_path / "node.toml"
-    file.write_text(toml_text(node_settings("server1", tmp_path)), encoding="utf-8")
-
-    async def begin() -> asyncio.subprocess.Process:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-c",
-            PROGRAM,
-            "run",
-            "--config",
-            str(file),
-            cwd=ROOT,
-            env=os.environ | {"RUNTIME_DIRECTORY": f"{runtime}:{tmp_path}"},
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
-        assert process.stdout is not None
-        assert (await asyncio.wait_for(process.stdout.readline(), PATIENCE)).startswith(b"listening on ")
-        return process
-
-    async def story() -> None:
-        for end in (signal.SIGKILL, signal.SIGTERM):
-            process = await begin()
-            async with Asker(runtime / "control.sock") as asker, Asker(tmp_path / "data" / "control.sock") as other:
-                for each in (asker, other):
-                    assert (await each.ask("Status"))["payload"]["login"] == "server1"
-            process.send_signal(end)
-            await asyncio.wait_for(process.wait(), PATIENCE)
-            left = [path.name for path in (*runtime.iterdir(), *(tmp_path / "data").glob("*.sock"))]
-            assert left == (["control.sock"] * 2 if end is signal.SIGKILL else [])
-
-    run(story())
-
-
 # --- what it does while it runs ---
 
 
@@ -493,19 +391,6 @@ def test_a_node_keeps_a_link_to_the_peers_of_its_configuration(tmp_path: Path) -
             await peer.until(lambda: not peer.live)
 
     run(story())
-
-
-class FailingClock(SystemClock):
-    """A clock that stands for any defect of a part that must never end: the renewal of leases cannot wait by it."""
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait, or fail where a lease's third is waited for."""
-        if seconds == 259.0:
-            raise RuntimeError("the cause")
-        await super().sleep(seconds)
-
-
-FAILING = {"leaseMs": 777_000}
 
 
 def test_a_node_with_a_part_that_has_failed_says_that_it_cannot_go_on(
@@ -523,21 +408,6 @@ def test_a_node_with_a_part_that_has_failed_says_that_it_cannot_go_on(
 
 
 # --- stop ---
-
-
-def was_brought_a_message(peer: ScriptedPeer) -> bool:
-    return any(request["op"] == "ReceiveIncomingMessage" for request in peer.requests)
-
-
-async def add_users(server: LocalServer | NodeProcess, peer: ScriptedPeer) -> None:
-    """Register a user of this server, and one whose server is the peer."""
-    async with await Connection.open(server.url) as client:
-        for user, access in ((ALICE, AccessServer("server1", server.url)), (BOB, AccessServer("server2", peer.url))):
-            await client.request("AddUser", record_payload(user.access_record([access], time_ms=1)))
-
-
-def now_ms() -> int:
-    return SystemClock().now_ms()
 
 
 def test_who_waits_for_an_attempt_when_the_node_stops_is_answered_and_the_message_is_kept(
@@ -583,206 +453,5 @@ def test_a_request_that_needs_a_moment_has_it_when_the_node_stops(tmp_path: Path
                 go_on.set()
                 assert (await talk.hear())["payload"]["deliveryState"] == "delivered"
                 await stopping
-
-    run(story())
-
-
-# --- the process ---
-
-
-@pytest.fixture
-def process_of_before() -> Iterator[None]:
-    """Put back what a node sets for its whole process."""
-    root, wire = logging.getLogger(), logging.getLogger("websockets")
-    before = root.level, list(root.handlers), wire.level, sys.getswitchinterval(), gc.get_threshold()
-    root.handlers.clear()
-    yield
-    root.handlers[:] = before[1]
-    root.setLevel(before[0])
-    wire.setLevel(before[2])
-    sys.setswitchinterval(before[3])
-    gc.set_threshold(*before[4])
-    gc.unfreeze()
-
-
-def run_here(settings: Config, meanwhile: Callable[[], None]) -> int:
-    """Run a node in this thread, and something else in another one; a signal ends the node whatever happens there."""
-    failed: list[BaseException] = []
-
-    def other() -> None:
-        try:
-            meanwhile()
-        except BaseException as problem:
-            failed.append(problem)
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    thread = threading.Thread(target=other)
-    watchdog = threading.Timer(3 * PATIENCE, os.kill, (os.getpid(), signal.SIGTERM))
-    watchdog.start()
-    thread.start()
-    status = run_node(settings)
-    watchdog.cancel()
-    for one in (thread, watchdog):
-        one.join()
-    if failed:
-        raise failed[0]
-    return status
-
-
-def until_it_listens(url: str) -> None:
-    """Wait until a node answers."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            with connect_sync(url, proxy=None, open_timeout=PATIENCE) as client:
-                client.send(asked("Ping"))
-                assert '"ok":true' in str(client.recv(PATIENCE))
-                return
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
-
-
-@pytest.mark.usefixtures("process_of_before")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_node_in_good_order(
-    tmp_path: Path, number: signal.Signals, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with ReservedPort() as port:
-        url = f"ws://127.0.0.1:{port.number}/ws"
-
-        def meanwhile() -> None:
-            until_it_listens(url)
-            os.kill(os.getpid(), number)
-
-        assert run_here(config_on(tmp_path, port), meanwhile) == 0
-    said = capsys.readouterr()
-    assert said.out == f"listening on {url}\n"
-    assert "stopping" in said.err
-    assert not threads_of_a_node()
-
-
-@pytest.mark.usefixtures("process_of_before")
-def test_a_signal_to_read_anew_ends_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with ReservedPort() as port:
-        url = f"ws://127.0.0.1:{port.number}/ws"
-
-        def meanwhile() -> None:
-            until_it_listens(url)
-            for _ in range(2):
-                os.kill(os.getpid(), signal.SIGHUP)
-                until_it_listens(url)
-            os.kill(os.getpid(), signal.SIGTERM)
-
-        assert run_here(config_on(tmp_path, port), meanwhile) == 0
-    assert "reloaded; changed: nothing; for a restart: nothing" in capsys.readouterr().err
-
-
-def config_on(folder: Path, port: ReservedPort, **sections: Any) -> Config:
-    return config_from_mapping(
-        node_settings("server1", folder, port=port.number, **({"storage": {"mapSizeMiB": 16}} | sections))
-    )
-
-
-@pytest.mark.usefixtures("process_of_before")
-def test_a_node_that_cannot_go_on_ends_with_status_1(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(node_module, "SystemClock", FailingClock)
-    assert run_here(config(tmp_path, delivery=FAILING), lambda: None) == 1
-    assert "CRITICAL shine_node.node: a part of the node has failed" in capsys.readouterr().err
-    assert not threads_of_a_node()
-
-
-@pytest.mark.usefixtures("process_of_before")
-def test_a_node_that_cannot_start_says_why_and_ends_with_status_1(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as other:
-        assert run_node(config(tmp_path, server={"listen": f"127.0.0.1:{other.getsockname()[1]}"})) == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "CRITICAL shine_node.node: cannot listen" in said.err
-    assert "Traceback" not in said.err
-
-
-async def end_of(settings: dict[str, Any], folder: Path) -> tuple[int, str]:
-    """Run a node as a process that ends by itself; return its exit status and what it said on standard error."""
-    file = folder / "ends.toml"
-    file.write_text(toml_text(settings), encoding="utf-8")
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        PROGRAM,
-        "run",
-        "--config",
-        str(file),
-        cwd=ROOT,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        out, err = await asyncio.wait_for(process.communicate(), PATIENCE)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        raise
-    assert out == b""
-    assert process.returncode is not None
-    return process.returncode, err.decode()
-
-
-def test_processes_that_cannot_start_end_with_status_1_and_a_sentence(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with node(tmp_path) as server:
-            port = int(server.url.split(":")[2].split("/")[0])
-            taken = node_settings("server1", tmp_path / "other", port=port)
-            same_data = node_settings("server1", server.folder)
-            no_certificate = node_settings(
-                "server1", tmp_path / "third", server={"tlsCert": "/nowhere.crt", "tlsKey": "/nowhere.key"}
-            )
-            ends = await asyncio.gather(
-                *(
-                    end_of(settings, _made(tmp_path / name))
-                    for name, settings in (("1", taken), ("2", same_data), ("3", no_certificate))
-                )
-            )
-            assert [status for status, _ in ends] == [1, 1, 1]
-            for (_, said), words in zip(ends, ("in use", "in use by another process", "tlsCert"), strict=True):
-                assert words in said
-                assert "Traceback" not in said
-                assert len(said.splitlines()) == 1
-            await server.request("Ping", {})  # nothing has happened to the one that was there
-
-    run(story())
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir()
-    return folder
-
-
-def test_a_process_that_is_told_to_stop_answers_what_is_under_way_and_ends_with_status_0(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with ScriptedPeer("server2", {"ReceiveIncomingMessage": silence}) as peer:
-            file = tmp_path / "node.toml"
-            file.write_text(toml_text(node_settings("server1", tmp_path)), encoding="utf-8")
-            process = await NodeProcess.start(file)
-            try:
-                await add_users(process, peer)
-                idle = await Talk.open(process.url)
-                async with await Talk.open(process.url) as talk:
-                    one = make_message(ALICE, "bob", "last words", time_ms=now_ms())
-                    await talk.say(asked("SendMessagePair", one.payload))
-                    await peer.until(lambda: was_brought_a_message(peer))
-                    stopping = asyncio.ensure_future(process.stop())  # it checks the exit status
-                    assert (await talk.hear())["payload"]["deliveryState"] == "accepted"
-                    assert await talk.end() == 1001
-                assert await idle.end() == 1001
-                await asyncio.wait_for(stopping, PATIENCE)
-            finally:
-                await process.kill()
 
     run(story())

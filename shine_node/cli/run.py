@@ -30,6 +30,6 @@ def run(arguments: argparse.Namespace) -> int:
 
     config = load_config(arguments.config)
 
-    from shine_node.node import run_node  # only now: a wrong configuration is told without loading the node
+    from shine_node.process import run_node  # only now: a wrong configuration is told without loading the node
 
     return run_node(config, config_path=arguments.config)

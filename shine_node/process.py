@@ -1,0 +1,81 @@
+"""The process of a node: its signals, its settings of the interpreter and the system, and its exit status."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+import uvloop
+
+from shine_node.config import Config
+from shine_node.control.place import own_path
+from shine_node.control.reload import Reloader
+from shine_node.logs import set_up_logging
+from shine_node.node import Node
+from shine_node.protocol.errors import ShineError
+
+__all__ = ["run_node"]
+
+log = logging.getLogger(__name__)
+
+THREAD_SWITCH_SECONDS = 0.0005
+COLLECTOR_THRESHOLDS = (20_000, 20, 50)
+"""Requests make no reference cycles; looking for some after every 700 objects is time lost."""
+
+
+def run_node(config: Config, *, config_path: Path | None = None) -> int:
+    """Run a node until SIGTERM or SIGINT, and return the exit status: 0 after a signal, 1 if it could not go on.
+
+    SIGHUP lets it read its certificate and ``config_path`` again.
+
+    It prints ``listening on …`` for each address on standard output once it listens.
+    """
+    set_up_logging(config.log)
+    # A thread that has checked a signature waits this long for the interpreter while the loop is busy. The default
+    # of 5 ms would let the loop starve the checks that its own answers wait for.
+    sys.setswitchinterval(THREAD_SWITCH_SECONDS)
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_run(config, config_path))
+
+
+async def _run(config: Config, config_path: Path | None) -> int:
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    hung_up = asyncio.Event()
+    loop.add_signal_handler(signal.SIGHUP, hung_up.set)  # one that comes before the node has started is not lost
+    try:
+        control_path = own_path(config.server.data_dir, os.environ)
+        node = Node(config, config_path=config_path, control_path=control_path)
+        await node.start()
+        gc.collect()
+        gc.freeze()  # what lives as long as the node need not be looked through again
+    except ShineError as error:
+        log.critical("%s", error)
+        return 1
+    for url in node.urls:
+        print(f"listening on {url}", flush=True)
+    reloading = asyncio.create_task(_reload_when_told(hung_up, node.reloader))
+    waits = [asyncio.create_task(event.wait()) for event in (stopping, node.fatal)]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for task in (reloading, *waits):
+        task.cancel()
+    log.info("stopping")
+    with contextlib.suppress(asyncio.CancelledError):
+        await node.stop()
+    return 1 if node.fatal.is_set() else 0
+
+
+async def _reload_when_told(told: asyncio.Event, reloader: Reloader) -> None:
+    while True:
+        await told.wait()
+        told.clear()
+        await reloader.reload_logged()

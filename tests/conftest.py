@@ -1,0 +1,25 @@
+"""What the tests of more than one room share: a process that is as it was."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture
+def process_of_before() -> Iterator[None]:
+    """Put back what a node sets for its whole process."""
+    root, wire = logging.getLogger(), logging.getLogger("websockets")
+    before = root.level, list(root.handlers), wire.level, sys.getswitchinterval(), gc.get_threshold()
+    root.handlers.clear()
+    yield
+    root.handlers[:] = before[1]
+    root.setLevel(before[0])
+    wire.setLevel(before[2])
+    sys.setswitchinterval(before[3])
+    gc.set_threshold(*before[4])
+    gc.unfreeze()

@@ -1,0 +1,308 @@
+"""The process of a node: its signals, what it says, and its exit status."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.sync.client import connect as connect_sync
+
+from shine_node import node as node_module
+from shine_node.cli.node_process import NodeProcess, ReservedPort
+from shine_node.client.messages import make_message
+from shine_node.config import Config, config_from_mapping
+from shine_node.process import run_node
+from tests.api.talk import Talk, asked, node
+from tests.cli.certificates import write_certificate
+from tests.control.conftest import Asker
+from tests.support.nodes import PATIENCE, eventually, node_settings, now_ms, run, toml_text
+from tests.support.scripted_peer import ScriptedPeer
+from tests.support.whole_node import (
+    ALICE,
+    FAILING,
+    FailingClock,
+    add_users,
+    config,
+    silence,
+    threads_of_a_node,
+    was_brought_a_message,
+)
+
+ROOT = Path(__file__).resolve().parents[1]
+PROGRAM = "import sys; from shine_node.cli import main; sys.exit(main())"
+
+
+def run_here(settings: Config, meanwhile: Callable[[], None]) -> int:
+    """Run a node in this thread, and something else in another one; a signal ends the node whatever happens there."""
+    failed: list[BaseException] = []
+
+    def other() -> None:
+        try:
+            meanwhile()
+        except BaseException as problem:
+            failed.append(problem)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=other)
+    watchdog = threading.Timer(3 * PATIENCE, os.kill, (os.getpid(), signal.SIGTERM))
+    watchdog.start()
+    thread.start()
+    status = run_node(settings)
+    watchdog.cancel()
+    for one in (thread, watchdog):
+        one.join()
+    if failed:
+        raise failed[0]
+    return status
+
+
+def until_it_listens(url: str) -> None:
+    """Wait until a node answers."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            with connect_sync(url, proxy=None, open_timeout=PATIENCE) as client:
+                client.send(asked("Ping"))
+                assert '"ok":true' in str(client.recv(PATIENCE))
+                return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+@pytest.mark.usefixtures("process_of_before")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_node_in_good_order(
+    tmp_path: Path, number: signal.Signals, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ReservedPort() as port:
+        url = f"ws://127.0.0.1:{port.number}/ws"
+
+        def meanwhile() -> None:
+            until_it_listens(url)
+            os.kill(os.getpid(), number)
+
+        assert run_here(config_on(tmp_path, port), meanwhile) == 0
+    said = capsys.readouterr()
+    assert said.out == f"listening on {url}\n"
+    assert "stopping" in said.err
+    assert not threads_of_a_node()
+
+
+@pytest.mark.usefixtures("process_of_before")
+def test_a_signal_to_read_anew_ends_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with ReservedPort() as port:
+        url = f"ws://127.0.0.1:{port.number}/ws"
+
+        def meanwhile() -> None:
+            until_it_listens(url)
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGHUP)
+                until_it_listens(url)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        assert run_here(config_on(tmp_path, port), meanwhile) == 0
+    assert "reloaded; changed: nothing; for a restart: nothing" in capsys.readouterr().err
+
+
+def config_on(folder: Path, port: ReservedPort, **sections: Any) -> Config:
+    return config_from_mapping(
+        node_settings("server1", folder, port=port.number, **({"storage": {"mapSizeMiB": 16}} | sections))
+    )
+
+
+@pytest.mark.usefixtures("process_of_before")
+def test_a_node_that_cannot_go_on_ends_with_status_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(node_module, "SystemClock", FailingClock)
+    assert run_here(config(tmp_path, delivery=FAILING), lambda: None) == 1
+    assert "CRITICAL shine_node.node: a part of the node has failed" in capsys.readouterr().err
+    assert not threads_of_a_node()
+
+
+@pytest.mark.usefixtures("process_of_before")
+def test_a_node_that_cannot_start_says_why_and_ends_with_status_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as other:
+        assert run_node(config(tmp_path, server={"listen": f"127.0.0.1:{other.getsockname()[1]}"})) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "CRITICAL shine_node.process: cannot listen" in said.err
+    assert "Traceback" not in said.err
+
+
+async def end_of(settings: dict[str, Any], folder: Path) -> tuple[int, str]:
+    """Run a node as a process that ends by itself; return its exit status and what it said on standard error."""
+    file = folder / "ends.toml"
+    file.write_text(toml_text(settings), encoding="utf-8")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        PROGRAM,
+        "run",
+        "--config",
+        str(file),
+        cwd=ROOT,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        out, err = await asyncio.wait_for(process.communicate(), PATIENCE)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        raise
+    assert out == b""
+    assert process.returncode is not None
+    return process.returncode, err.decode()
+
+
+def test_processes_that_cannot_start_end_with_status_1_and_a_sentence(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with node(tmp_path) as server:
+            port = int(server.url.split(":")[2].split("/")[0])
+            taken = node_settings("server1", tmp_path / "other", port=port)
+            same_data = node_settings("server1", server.folder)
+            no_certificate = node_settings(
+                "server1", tmp_path / "third", server={"tlsCert": "/nowhere.crt", "tlsKey": "/nowhere.key"}
+            )
+            ends = await asyncio.gather(
+                *(
+                    end_of(settings, _made(tmp_path / name))
+                    for name, settings in (("1", taken), ("2", same_data), ("3", no_certificate))
+                )
+            )
+            assert [status for status, _ in ends] == [1, 1, 1]
+            for (_, said), words in zip(ends, ("in use", "in use by another process", "tlsCert"), strict=True):
+                assert words in said
+                assert "Traceback" not in said
+                assert len(said.splitlines()) == 1
+            await server.request("Ping", {})  # nothing has happened to the one that was there
+
+    run(story())
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def test_a_process_that_is_told_to_stop_answers_what_is_under_way_and_ends_with_status_0(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with ScriptedPeer("server2", {"ReceiveIncomingMessage": silence}) as peer:
+            file = tmp_path / "node.toml"
+            file.write_text(toml_text(node_settings("server1", tmp_path)), encoding="utf-8")
+            process = await NodeProcess.start(file)
+            try:
+                await add_users(process, peer)
+                idle = await Talk.open(process.url)
+                async with await Talk.open(process.url) as talk:
+                    one = make_message(ALICE, "bob", "last words", time_ms=now_ms())
+                    await talk.say(asked("SendMessagePair", one.payload))
+                    await peer.until(lambda: was_brought_a_message(peer))
+                    stopping = asyncio.ensure_future(process.stop())  # it checks the exit status
+                    assert (await talk.hear())["payload"]["deliveryState"] == "accepted"
+                    assert await talk.end() == 1001
+                assert await idle.end() == 1001
+                await asyncio.wait_for(stopping, PATIENCE)
+            finally:
+                await process.kill()
+
+    run(story())
+
+
+async def until_logged(process: NodeProcess, words: str) -> None:
+    async def logged() -> bool:
+        return words in process.log_tail(1000)
+
+    await eventually(logged)
+
+
+def test_a_signal_lets_the_process_read_its_certificate_and_configuration_again(tmp_path: Path) -> None:
+    cert, key = write_certificate(tmp_path)
+    old = ssl.create_default_context(cafile=str(cert))
+    other_cert, other_key = write_certificate(tmp_path, name="other", seed=b"\1" * 32)
+    new = ssl.create_default_context(cafile=str(other_cert))
+    file = tmp_path / "node.toml"
+    settings = node_settings("server1", tmp_path, server={"tlsCert": str(cert), "tlsKey": str(key)})
+
+    async def story() -> None:
+        file.write_text(toml_text(settings), encoding="utf-8")
+        process = await NodeProcess.start(file)
+        try:
+            async with await Talk.open(process.url, ssl=old, server_hostname="localhost") as before:
+                file.write_text(toml_text(settings | {"log": {"level": "loud"}}), encoding="utf-8")
+                os.kill(process.pid, signal.SIGHUP)
+                await until_logged(process, "nothing was reloaded, all stays as it is")
+                assert 'log.level = "loud"' in process.log_tail()
+
+                file.write_text(toml_text(settings | {"limits": {"maxConnections": 7}}), encoding="utf-8")
+                other_cert.rename(cert)
+                os.kill(process.pid, signal.SIGHUP)
+                await until_logged(process, "they do not belong together")
+                async with await Talk.open(process.url, ssl=old, server_hostname="localhost") as talk:
+                    await talk.succeed("Ping")
+
+                other_key.rename(key)
+                os.kill(process.pid, signal.SIGHUP)
+                await until_logged(process, "reloaded; changed: limits.maxConnections; for a restart: nothing")
+                async with await Talk.open(process.url, ssl=new, server_hostname="localhost") as talk:
+                    await talk.succeed("Ping")
+                await before.succeed("Ping")
+            await process.stop()
+        finally:
+            await process.kill()
+
+    run(story())
+
+
+def test_the_socket_lies_in_the_runtime_directory_and_that_of_a_killed_node_is_replaced(tmp_path: Path) -> None:
+    runtime = _made(tmp_path / "run")
+    file = tmp_path / "node.toml"
+    file.write_text(toml_text(node_settings("server1", tmp_path)), encoding="utf-8")
+
+    async def begin() -> asyncio.subprocess.Process:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            PROGRAM,
+            "run",
+            "--config",
+            str(file),
+            cwd=ROOT,
+            env=os.environ | {"RUNTIME_DIRECTORY": f"{runtime}:{tmp_path}"},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        assert process.stdout is not None
+        assert (await asyncio.wait_for(process.stdout.readline(), PATIENCE)).startswith(b"listening on ")
+        return process
+
+    async def story() -> None:
+        for end in (signal.SIGKILL, signal.SIGTERM):
+            process = await begin()
+            async with Asker(runtime / "control.sock") as asker, Asker(tmp_path / "data" / "control.sock") as other:
+                for each in (asker, other):
+                    assert (await each.ask("Status"))["payload"]["login"] == "server1"
+            process.send_signal(end)
+            await asyncio.wait_for(process.wait(), PATIENCE)
+            left = [path.name for path in (*runtime.iterdir(), *(tmp_path / "data").glob("*.sock"))]
+            assert left == (["control.sock"] * 2 if end is signal.SIGKILL else [])
+
+    run(story())
