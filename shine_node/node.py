@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from functools import partial
 from pathlib import Path
 
 from shine_node.api.endpoint import PATH, Endpoint
@@ -90,10 +89,12 @@ class Node:
         message_pull = Puller(
             op="DmSyncBatch",
             peers=self.pool,
-            apply=MessageApply(take_pair=intake.sync_pair, take_incoming=partial(intake.receive_incoming, synced=True)),
+            clock=self._clock,
+            apply=MessageApply(take_pair=intake.sync_pair, take_incoming=intake.sync_incoming),
+            shares=self.users.shares,
             page_limit=config.sync.page_limit,
             offered=lambda server_login: self.pool.capability(server_login, "dm-sync"),
-            on_stored=self._worker.wake,
+            on_stored=self._worker.arrived,
         )
         self._sessions = Sessions(
             steps=[Step("access records", access_pull.step), Step("messages", message_pull.step)],

@@ -30,8 +30,8 @@ class SyncOperations:
     def __init__(self, *, readers: Readers, feeds: Mapping[str, SyncServing], max_frame_bytes: int) -> None:
         self._readers = readers
         self._feeds = feeds
-        self._sent: WeakKeyDictionary[Connection, dict[tuple[str, str], Sent]] = WeakKeyDictionary()
-        """What each connection was sent, by operation and by the name that the peer gave itself."""
+        self._sent: WeakKeyDictionary[Connection, tuple[str, dict[str, Sent]]] = WeakKeyDictionary()
+        """What each connection was sent: the name that the peer gives itself, and by operation what was sent to it."""
         self._page_bytes = max_frame_bytes // 2 - ENVELOPE_BYTES
 
     @property
@@ -60,7 +60,14 @@ class SyncOperations:
             server = connection.need_hello().server_login.lower()
             async with connection.pages:
                 await connection.outbound.until_taken()
-                sent = self._sent.setdefault(connection, {}).setdefault((op, server), Sent())
-                return await serving.answer(server, sent, payload)
+                return await serving.answer(server, self._sent_to(connection, server).setdefault(op, Sent()), payload)
 
         return handler
+
+    def _sent_to(self, connection: Connection, server: str) -> dict[str, Sent]:
+        """Return what a peer was sent on a connection; under another name than before it is another peer."""
+        name, sent = self._sent.get(connection, ("", {}))
+        if name != server:
+            sent = {}
+            self._sent[connection] = server, sent
+        return sent

@@ -88,15 +88,23 @@ class Attempts:
         other = self._users.other_server(copies.message.from_login)
         if other is None:
             return False
-        payload: dict[str, object] = {"messageKey": copies.outgoing_key}
-        if copies.revision_ms:
-            payload["revisionMs"] = copies.revision_ms
         try:
-            answer = await self._peers.request(other, "GetDmDeliveryStatus", payload)
+            return await self.ask(other, copies.message, copies.message_type, copies.revision_ms)
         except LinkError as error:
             log.debug("delivery status not known: %s", error)
             return False
-        if copies.revision_ms and answer.get("revisionMs") != copies.revision_ms:
+
+    async def ask(self, other: AccessServer, message: MessageId, message_type: int, revision_ms: int) -> bool:
+        """Ask a server whether it has delivered a revision; ``message_type`` is the odd one.
+
+        Raises:
+            LinkError: it gave no answer.
+        """
+        payload: dict[str, object] = {"messageKey": str(MessageKey(message, message_type + 1))}
+        if revision_ms:
+            payload["revisionMs"] = revision_ms
+        answer = await self._peers.request(other, "GetDmDeliveryStatus", payload)
+        if revision_ms and answer.get("revisionMs") != revision_ms:
             return False  # an older peer speaks of some revision, not of this one
         return answer.get("delivered") is True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 from shine_node.clock import Clock
 from shine_node.delivery.attempts import Attempts, Background, Copies
@@ -12,12 +13,14 @@ from shine_node.delivery.intake import Accepted
 from shine_node.directory.lookup import Lookup
 from shine_node.directory.users import Users
 from shine_node.peers.asking import Peers
+from shine_node.peers.waiting import all_results
+from shine_node.protocol.access import AccessServer
 from shine_node.protocol.container import SIGNATURE_BYTES, parse_container
-from shine_node.protocol.errors import Refusal
+from shine_node.protocol.errors import LinkError, PeerRefused, Refusal
 from shine_node.protocol.pair import Pair
 from shine_node.protocol.schedule import DeliveryState, Schedule
 from shine_node.store.deliveries import Claim, record_result
-from shine_node.store.environment import Store
+from shine_node.store.environment import Store, Transaction
 from shine_node.store.layout import ItemKey, Row
 from shine_node.store.messages import get_blobs, get_row, store_incoming
 from shine_node.store.outbox import acknowledge
@@ -96,8 +99,6 @@ class Deliverer:
             if row is None or row.version != claim.version:
                 return None
             copies = Copies(claim.key.message, claim.key.kind, row.revision_ms, *blobs)
-            if claim.settling:
-                return await self._settle(claim, await self._attempts.ask_other_server(copies))
             delivered = claim.decision.ask_first and await self._attempts.ask_other_server(copies)
             delivered = delivered or await self._reach_recipient(copies)
             if not delivered and not claim.decision.final:
@@ -109,6 +110,48 @@ class Deliverer:
             return None
         finally:
             self.claims.release(claim)
+
+    async def settle(self, claims: Sequence[Claim]) -> None:
+        """Ask what became of messages that came too old to be sent, and write all answers in one transaction (§6).
+
+        Each other server is asked for one message after the other. One that cannot be reached is not asked for the
+        rest: no answer is a no.
+        """
+        groups: dict[AccessServer | None, list[Claim]] = {}
+        for claim in claims:
+            self.claims.hold(claim)
+            groups.setdefault(self._users.other_server(claim.key.owner), []).append(claim)
+        try:
+            answers = await all_results(self._ask_all(other, group) for other, group in groups.items())
+            delivered = frozenset().union(*answers)
+            now_ms = self._clock.now_ms()
+
+            def work(txn: Transaction) -> None:
+                for claim in claims:
+                    record_result(txn, claim, delivered=claim.key in delivered, now_ms=now_ms, schedule=self._schedule)
+
+            await self._store.write(work)
+        except Refusal as refusal:
+            log.warning("what became of %d messages was not written, it is asked again: %s", len(claims), refusal)
+        finally:
+            for claim in claims:
+                self.claims.release(claim)
+
+    async def _ask_all(self, other: AccessServer | None, claims: Sequence[Claim]) -> set[ItemKey]:
+        """Ask a server for messages and return those that it has delivered."""
+        delivered: set[ItemKey] = set()
+        if other is None:
+            return delivered
+        for claim in claims:
+            try:
+                if await self._attempts.ask(other, claim.key.message, claim.key.kind, claim.revision_ms):
+                    delivered.add(claim.key)
+            except PeerRefused as refused:
+                log.debug("delivery status not known: %s", refused)
+            except LinkError as error:
+                log.debug("delivery status not known of what is left: %s", error)
+                break
+        return delivered
 
     async def close(self) -> None:
         """End what is under way; its rows become due again by themselves."""

@@ -16,7 +16,7 @@ from shine_node.directory.lookup import Lookup
 from shine_node.directory.users import Users
 from shine_node.protocol.access import User
 from shine_node.protocol.container import CLIENT_AHEAD_MS, PEER_AHEAD_MS, Container, check_clock
-from shine_node.protocol.errors import BadSignature, NotAccessServer, Refusal, ServerBusy, UserNotFound
+from shine_node.protocol.errors import BadFields, BadSignature, NotAccessServer, Refusal, ServerBusy, UserNotFound
 from shine_node.protocol.pair import Pair, check_pair, parse_incoming, parse_pair
 from shine_node.protocol.revisions import Arrival
 from shine_node.protocol.schedule import Schedule
@@ -75,7 +75,7 @@ class Intake:
         await self._find(pair.incoming.message.to_login, "the recipient")
         self._must_be_here(sender)
         key = sender.fresh_key_at(pair.incoming.effective_ms)
-        return Accepted(pair, await self._take(pair, key, self._pair_work(pair, from_client=True, synced=False)))
+        return Accepted(pair, await self._take(pair, key, self._pair_work(pair, from_client=True)))
 
     async def receive_pair(self, incoming_blob: bytes, outgoing_blob: bytes, *, from_server: str | None) -> Accepted:
         """Take a pair from a server: ``ReceiveOutcomingMessage`` (§5.4).
@@ -93,17 +93,21 @@ class Intake:
         sender = self._known(pair.incoming.message.from_login, "the sender")
         self._must_be_here(sender)
         key = sender.device_key_at(pair.incoming.effective_ms)
-        other = sender.other_server(self._users.own_login)
-        synced = other is not None and from_server is not None and other.server_login.lower() == from_server.lower()
-        return Accepted(pair, await self._take(pair, key, self._pair_work(pair, from_client=False, synced=synced)))
+        work = self._pair_work(pair, from_client=False, from_server=from_server)
+        return Accepted(pair, await self._take(pair, key, work))
 
-    async def sync_pair(self, incoming_blob: bytes, outgoing_blob: bytes) -> Accepted:
+    async def sync_pair(self, incoming_blob: bytes, outgoing_blob: bytes, *, owner: str, from_server: str) -> Accepted:
         """Take a pair of ``DmSyncBatch``: its delivery joins the schedule by its age, or is only asked about (§6).
+
+        Args:
+            owner: whose entry it is said to be, in lower case.
+            from_server: the peer that gives it.
 
         Raises:
             Refusal: any of §2's; nothing was stored.
         """
         pair = self._parse_pair(incoming_blob, outgoing_blob, PEER_AHEAD_MS)
+        _must_belong(owner, pair.incoming.message.from_login)
         sender = self._known(pair.incoming.message.from_login, "the sender")
         self._must_be_here(sender)
         key = sender.device_key_at(pair.incoming.effective_ms)
@@ -121,21 +125,26 @@ class Intake:
                 delivery=delivery,
                 own_login=own_login,
                 settling=joins is None,
-                synced=True,
+                from_server=from_server,
             )
 
         return Accepted(pair, await self._take(pair, key, work))
 
-    async def receive_incoming(self, blob: bytes, *, synced: bool = False) -> tuple[Container, Stored]:
-        """Take a recipient's copy from a server: ``ReceiveIncomingMessage`` (§5.4), or ``DmSyncBatch``.
-
-        Args:
-            synced: it came by ``DmSyncBatch``: the owner's other server has it.
+    async def receive_incoming(self, blob: bytes) -> tuple[Container, Stored]:
+        """Take a recipient's copy from a server: ``ReceiveIncomingMessage`` (§5.4).
 
         Raises:
             Refusal: any of §2's; nothing was stored.
         """
+        return await self._take_incoming(parse_incoming(blob, max_body_bytes=self._max_body_bytes), None)
+
+    async def sync_incoming(self, blob: bytes, *, owner: str, from_server: str) -> tuple[Container, Stored]:
+        """Take a recipient's copy of ``DmSyncBatch``; arguments and errors as for ``sync_pair``."""
         container = parse_incoming(blob, max_body_bytes=self._max_body_bytes)
+        _must_belong(owner, container.message.to_login)
+        return await self._take_incoming(container, from_server)
+
+    async def _take_incoming(self, container: Container, from_server: str | None) -> tuple[Container, Stored]:
         check_clock(container, now_ms=self._clock.now_ms(), ahead_ms=PEER_AHEAD_MS)
         sender = self._known(container.message.from_login, "the sender")
         self._must_be_here(self._known(container.message.to_login, "the recipient"))
@@ -145,7 +154,7 @@ class Intake:
         stored = await self._take(
             (container,),
             key,
-            lambda txn: store_incoming(txn, container, now_ms=now_ms, own_login=own_login, synced=synced),
+            lambda txn: store_incoming(txn, container, now_ms=now_ms, own_login=own_login, from_server=from_server),
         )
         return container, stored
 
@@ -194,7 +203,9 @@ class Intake:
                 raise
             return Stored(Arrival.SAME, row)
 
-    def _pair_work(self, pair: Pair, *, from_client: bool, synced: bool) -> Callable[[Transaction], Stored]:
+    def _pair_work(
+        self, pair: Pair, *, from_client: bool, from_server: str | None = None
+    ) -> Callable[[Transaction], Stored]:
         now_ms = self._clock.now_ms()
         first = self._schedule.decide(accepted_at_ms=now_ms, last_attempt=0, now_ms=now_ms)
         delivery = OpenDelivery(now_ms, 0, now_ms, now_ms + self._lease_ms)
@@ -210,7 +221,7 @@ class Intake:
                 delivery=delivery,
                 own_login=own_login,
                 unrouted=unrouted,
-                synced=synced,
+                from_server=from_server,
             )
 
         return work
@@ -266,6 +277,12 @@ class _Checked(Submission):
     def __init__(self, checks: list[Check], job: Job[Any]) -> None:
         super().__init__(checks)
         self.job = job
+
+
+def _must_belong(owner: str, login: str) -> None:
+    """Refuse an entry that is said to be another's than its containers say."""
+    if login.lower() != owner:
+        raise BadFields(f"this is an entry of {login}, not of {owner}")
 
 
 def _fail(refused: list[tuple[_Checked, Refusal]]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine
+from typing import Any
 
 from shine_node.clock import Clock
 from shine_node.delivery.attempts import Background
@@ -18,8 +20,10 @@ __all__ = ["Worker"]
 
 log = logging.getLogger(__name__)
 
-SETTLING_AT_ONCE = 16
-"""Messages whose fate is asked for at once; there may be very many after a first synchronisation."""
+SETTLING_AT_ONCE = 32
+"""Messages whose fate is asked for together; there may be very many after a first synchronisation."""
+SETTLING_PAUSE = 2.0
+"""Seconds after the last arrival until it is asked for: questions would hold up the pages that are yet to come."""
 STRETCH = 500
 """Open rows that one transaction puts at their times."""
 JUMP_MS = 1000
@@ -55,6 +59,7 @@ class Worker:
         self._max_concurrent = max_concurrent
         self._attempts = Background()
         self._settling = Background()
+        self._arrived_at = float("-inf")
         self._woken = asyncio.Event()
         self._free = asyncio.Event()
 
@@ -84,11 +89,20 @@ class Worker:
         """Take due rows as far as attempts are free, and start an attempt for each."""
         self._free.clear()
         self._woken.clear()
-        await self._start_due(Table.DUE_ATTEMPTS, self._attempts, self._max_concurrent)
-        await self._start_due(Table.DUE_SETTLING, self._settling, SETTLING_AT_ONCE)
+        while (room := self._max_concurrent - len(self._attempts)) > 0:
+            claims = await self._claim(Table.DUE_ATTEMPTS, room)
+            if not claims:
+                break
+            for claim in claims:
+                self._attempts.spawn(self._attempt(self._deliverer.retry(claim)))
+        if not self._settling and self._clock.monotonic() - self._arrived_at >= SETTLING_PAUSE:
+            claims = await self._claim(Table.DUE_SETTLING, SETTLING_AT_ONCE)
+            if claims:
+                self._settling.spawn(self._attempt(self._deliverer.settle(claims)))
 
-    def wake(self) -> None:
-        """Have the next look at once: something has become due now."""
+    def arrived(self) -> None:
+        """Take note that pairs came by synchronisation: the next look is at once, for those that are to be sent now."""
+        self._arrived_at = self._clock.monotonic()
         self._woken.set()
 
     async def close(self) -> None:
@@ -96,36 +110,36 @@ class Worker:
         await self._attempts.close()
         await self._settling.close()
 
-    async def _start_due(self, table: Table, attempts: Background, greatest: int) -> None:
-        while (room := greatest - len(attempts)) > 0:
+    async def _claim(self, table: Table, room: int) -> list[Claim]:
+        """Claim at most ``room`` due rows; none if nothing is due, which takes no write to find out."""
+        while True:
             now_ms = self._clock.now_ms()
             with self._store.read() as txn:
                 if not due_keys(txn, now_ms, 1, table):
-                    return
-            for claim in await self._claim(table, now_ms, room):
-                attempts.spawn(self._attempt(claim))
+                    return []
+            claims, failed = await self._store.write(
+                lambda txn, now=now_ms: claim_due(  # type: ignore[misc]
+                    txn, self._schedule, now_ms=now, lease_ms=self._lease_ms, limit=room, table=table
+                )
+            )
+            if failed:
+                log.info("%d deliveries failed: the schedule in force is over for them", len(failed))
+            if claims:
+                return claims
 
-    async def _claim(self, table: Table, now_ms: int, room: int) -> list[Claim]:
-        claims, failed = await self._store.write(
-            lambda txn: claim_due(txn, self._schedule, now_ms=now_ms, lease_ms=self._lease_ms, limit=room, table=table)
-        )
-        if failed:
-            log.info("%d deliveries failed: the schedule in force is over for them", len(failed))
-        return claims
-
-    async def _attempt(self, claim: Claim) -> None:
+    async def _attempt(self, work: Coroutine[Any, Any, object]) -> None:
         try:
-            await self._deliverer.retry(claim)
+            await work
         finally:
             self._free.set()
 
     async def _pause(self) -> None:
-        """Wait for the next look: the interval, or earlier if rows were left because no attempt was free."""
+        """Wait for the next look: the interval, or earlier if rows may be left that wait for those under way."""
         waiting = {
             asyncio.ensure_future(self._clock.sleep(self._interval)),
             asyncio.ensure_future(_happened(self._woken)),
         }
-        if len(self._attempts) >= self._max_concurrent or len(self._settling) >= SETTLING_AT_ONCE:
+        if len(self._attempts) >= self._max_concurrent or self._settling:
             waiting.add(asyncio.ensure_future(_happened(self._free)))
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

@@ -81,6 +81,10 @@ class Users:
         with self._store.read() as txn:
             return other_server(txn, login, self.own_login)
 
+    def shares(self, login: str, server_login: str) -> bool:
+        """Say whether a user has this server and that one as access servers, read anew from the store."""
+        return _login_of(self.other_server(login)) == server_login.lower()
+
     def records(self, login: str) -> list[AccessRecord]:
         """Return the signed records of a user, oldest first; what a peer is told of the user."""
         with self._store.read() as txn:

@@ -26,17 +26,13 @@ __all__ = [
 
 
 class Claim(NamedTuple):
-    """The right to make one attempt: whoever holds it writes the result, as long as the version is still this one.
-
-    Where it is ``settling``, the attempt is to ask the owner's other server, and nothing is sent to the recipient.
-    """
+    """The right to make one attempt: whoever holds it writes the result, as long as the version is still this one."""
 
     key: ItemKey
     seq: int
     version: int
     revision_ms: int
     decision: Decision
-    settling: bool = False
 
 
 def due_keys(
@@ -85,7 +81,7 @@ def claim_due(
         if decision.attempt is not None:
             claimed = delivery._replace(accepted_at_ms=decision.accepted_at_ms, lease_until_ms=now_ms + lease_ms)
             row = _update(txn, key, row, claimed)
-            claims.append(Claim(key, row.seq, row.version, row.revision_ms, decision, bool(row.flags & Flag.SETTLING)))
+            claims.append(Claim(key, row.seq, row.version, row.revision_ms, decision))
         elif decision.next_at_ms is not None:
             _update(txn, key, row, OpenDelivery(decision.accepted_at_ms, delivery.attempts, decision.next_at_ms, 0))
         else:

@@ -29,7 +29,7 @@ from shine_node.store.layout import (
     time_key,
     unpack_number,
 )
-from shine_node.store.outbox import clear_entry, put_entry
+from shine_node.store.outbox import acknowledge, clear_entry, put_entry
 from shine_node.store.users import access_servers, other_server
 
 __all__ = [
@@ -98,7 +98,7 @@ def store_pair(
     own_login: str,
     unrouted: OpenDelivery | None = None,
     settling: bool = False,
-    synced: bool = False,
+    from_server: str | None = None,
 ) -> Stored:
     """Store a sender's pair; also the recipient's copy where this server is one of the recipient's.
 
@@ -111,7 +111,7 @@ def store_pair(
         unrouted: the schedule to begin with instead where the recipient has no access server: no route is an attempt
             that has failed, and needs no second transaction to say so.
         settling: it is too old to be sent; the owner's other server is asked what became of it (§6).
-        synced: the owner's other server has this pair already.
+        from_server: who brought it, where that is a server that says its name: the owner's other server has it then.
 
     Raises:
         KeyConflict, StaleRevision: from a client only.
@@ -137,11 +137,13 @@ def store_pair(
             incoming.revision_ms,
             now_ms,
             own_login,
-            synced,
+            from_server,
             delivery,
             settling,
         )
         _follow(txn, outgoing, key, now_ms, own_login)
+    elif arrival is Arrival.SAME and row is not None:
+        row = _same(txn, key, row, incoming.signature, own_login, from_server)
     if row is None:
         raise AssertionError("a judged pair has a row")
     if recipient_here and not row.removed:  # what was removed does not come back because its recipient came here
@@ -151,14 +153,21 @@ def store_pair(
 
 
 def store_incoming(
-    txn: Transaction, container: Container, *, now_ms: int, own_login: str, synced: bool = False
+    txn: Transaction, container: Container, *, now_ms: int, own_login: str, from_server: str | None = None
 ) -> Stored:
-    """Store a recipient's copy; the same again and an older revision change nothing (§5.4)."""
+    """Store a recipient's copy; the same again and an older revision change nothing (§5.4).
+
+    Args:
+        now_ms, own_login: as for ``store_pair``.
+        from_server: the owner's other server, where the copy came by synchronisation.
+    """
     key = ItemKey.of(container)
     row, arrival = _judge(txn, key, container.revision_ms, container.signature, container.blob, b"")
     if arrival in _STORED_ARRIVALS:
-        row = _replace(txn, key, row, container.blob, b"", container.revision_ms, now_ms, own_login, synced, None)
+        row = _replace(txn, key, row, container.blob, b"", container.revision_ms, now_ms, own_login, from_server, None)
         _follow(txn, container, key, now_ms, own_login)
+    elif arrival is Arrival.SAME and row is not None:
+        row = _same(txn, key, row, container.signature, own_login, from_server)
     if row is None:
         raise AssertionError("a judged copy has a row")
     return Stored(arrival, row)
@@ -196,7 +205,7 @@ def _replace(
     revision_ms: int,
     now_ms: int,
     own_login: str,
-    synced: bool,
+    from_server: str | None,
     delivery: OpenDelivery | None,
     settling: bool = False,
 ) -> Row:
@@ -204,8 +213,8 @@ def _replace(
     other = _other_login(txn, key.owner, own_login)
     if old is not None:
         end_delivery(txn, old)
-        clear_entry(txn, other, old)
-    unsynced = other is not None and not synced
+        clear_entry(txn, other, key.owner, old)
+    unsynced = other is not None and not _is(other, from_server)
     flags = Flag.UNSYNCED if unsynced else Flag.NONE
     if settling and delivery is not None:
         flags |= Flag.SETTLING
@@ -227,6 +236,14 @@ def _replace(
         txn.put(due_table(row), time_key(delivery.due_at_ms, row.seq), encoded_key)
     if other is not None and unsynced:
         put_entry(txn, other, key, row)
+    return row
+
+
+def _same(txn: Transaction, key: ItemKey, row: Row, signature: bytes, own_login: str, from_server: str | None) -> Row:
+    """Take note that the owner's other server has these very bytes, where it is the one that brought them."""
+    other = _other_login(txn, key.owner, own_login)
+    if other is not None and _is(other, from_server) and acknowledge(txn, other, key, signature):
+        return row._replace(flags=row.flags & ~Flag.UNSYNCED)
     return row
 
 
@@ -256,7 +273,7 @@ def _remove(txn: Transaction, key: ItemKey, now_ms: int, own_login: str) -> None
     if row.removed:
         return
     end_delivery(txn, row)
-    clear_entry(txn, _other_login(txn, key.owner, own_login), row)
+    clear_entry(txn, _other_login(txn, key.owner, own_login), key.owner, row)
     digest = _digest(*get_blobs(txn, row))
     # The number stays, with no bytes: the greatest number of the table never goes back.
     txn.put(Table.CONTAINERS, pack_number(row.seq), b"")
@@ -268,6 +285,10 @@ def _remove(txn: Transaction, key: ItemKey, now_ms: int, own_login: str) -> None
 def _other_login(txn: Transaction, owner: str, own_login: str) -> str | None:
     other = other_server(txn, owner, own_login)
     return other.server_login if other is not None else None
+
+
+def _is(other: str, from_server: str | None) -> bool:
+    return from_server is not None and from_server.lower() == other.lower()
 
 
 def _digest(incoming: bytes, outgoing: bytes) -> bytes:

@@ -10,7 +10,7 @@ from shine_node.protocol.container import SIGNATURE_BYTES
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import Flag, ItemKey, Row, Table, decode_containers, pack_number, time_key
 
-__all__ = ["acknowledge", "clear_entry", "outbox_key", "put_entry"]
+__all__ = ["acknowledge", "clear_entry", "former_servers", "outbox_key", "put_entry"]
 
 
 def outbox_key(server: str, row: Row) -> bytes:
@@ -18,15 +18,31 @@ def outbox_key(server: str, row: Row) -> bytes:
     return server.lower().encode() + b"\0" + time_key(row.changed_at_ms, row.seq)
 
 
+def former_servers(txn: Transaction, owner: str) -> list[str]:
+    """Return the servers, beside the present one, under which entries of an owner may stand: a resync has yet to end.
+
+    Args:
+        owner: in lower case.
+    """
+    works = txn.scan(Table.RESYNC, prefix=owner.encode() + b"\0")
+    return [former.decode() for _, value in works if (former := value.partition(b"\0")[0])]
+
+
 def put_entry(txn: Transaction, server: str, key: ItemKey, row: Row) -> None:
     """Write the entry of a row that carries ``Flag.UNSYNCED``."""
     txn.put(Table.OUTBOX_UNSYNCED, outbox_key(server, row), key.encode())
 
 
-def clear_entry(txn: Transaction, server: str | None, row: Row) -> None:
-    """Remove the entry of a row as it stands, if it has one; ``server`` is the owner's other server."""
-    if server is not None and row.flags & Flag.UNSYNCED:
-        txn.delete(Table.OUTBOX_UNSYNCED, outbox_key(server, row))
+def clear_entry(txn: Transaction, server: str | None, owner: str, row: Row) -> None:
+    """Remove the entry of a row as it stands, if it has one; ``server`` is the owner's other server.
+
+    While the entries of a former server are being moved, it may stand there yet.
+    """
+    if not row.flags & Flag.UNSYNCED:
+        return
+    if server is None or not txn.delete(Table.OUTBOX_UNSYNCED, outbox_key(server, row)):
+        for former in former_servers(txn, owner):
+            txn.delete(Table.OUTBOX_UNSYNCED, outbox_key(former, row))
 
 
 def acknowledge(txn: Transaction, server: str, key: ItemKey, signature: bytes) -> bool:

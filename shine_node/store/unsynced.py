@@ -15,6 +15,8 @@ __all__ = ["MAX_LOOKED_AT", "Entry", "Page", "read_page"]
 
 MAX_LOOKED_AT = 2000
 """Rows that one page looks at, so that entries of other owners cannot make it long."""
+FRAME_BYTES = 160
+"""What an entry takes beside its copies as it travels: its ``syncId``, a login, names and signs."""
 
 
 class Entry(NamedTuple):
@@ -59,7 +61,7 @@ def read_page(
         serves: whether an owner (in lower case) has both servers now, and was asked for.
         after: the cursor of the page before, ``b""`` to begin.
         limit: how many entries at most.
-        max_bytes: of the copies, as they are stored.
+        max_bytes: of all entries as they travel, with their copies as Base64.
     """
     prefix = server.lower().encode() + b"\0"
     entries: list[Entry] = []
@@ -73,7 +75,7 @@ def read_page(
         key = ItemKey.decode(encoded)
         entry = _entry(txn, server, key, index_key) if serves(key.owner) else None
         if entry is not None:
-            size += sum(map(len, entry.blobs))
+            size += FRAME_BYTES + sum((len(blob) + 2) // 3 * 4 for blob in entry.blobs)
             if entries and (len(entries) == limit or size > max_bytes):
                 return Page(entries, cursor, True)
             entries.append(entry)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Mapping
+from typing import Any, Protocol
 
-from shine_node.protocol.encoding import decode_base64, encode_base64, read_list
+from shine_node.protocol.encoding import decode_base64, encode_base64, read_list, read_login
 from shine_node.protocol.errors import BadFields, BadRequestFormat
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import ItemKey
@@ -62,36 +62,43 @@ class MessageFeed:
         acknowledge(txn, server, key, signature)
 
 
+class TakePair(Protocol):
+    """Checks and stores a sender's pair; ``Intake.sync_pair`` is it."""
+
+    def __call__(
+        self, incoming_blob: bytes, outgoing_blob: bytes, /, *, owner: str, from_server: str
+    ) -> Awaitable[object]:
+        """Take a pair; raises ``Refusal``."""
+
+
+class TakeIncoming(Protocol):
+    """Checks and stores a recipient's copy; ``Intake.sync_incoming`` is it."""
+
+    def __call__(self, blob: bytes, /, *, owner: str, from_server: str) -> Awaitable[object]:
+        """Take a copy; raises ``Refusal``."""
+
+
 class MessageApply:
-    """Stores an item of ``DmSyncBatch``; the checks are those of every other way in.
+    """Stores an item of ``DmSyncBatch``; the checks are those of every other way in."""
 
-    Args:
-        take_pair: checks and stores a sender's pair.
-        take_incoming: checks and stores a recipient's copy.
-    """
-
-    def __init__(
-        self,
-        *,
-        take_pair: Callable[[bytes, bytes], Awaitable[object]],
-        take_incoming: Callable[[bytes], Awaitable[object]],
-    ) -> None:
+    def __init__(self, *, take_pair: TakePair, take_incoming: TakeIncoming) -> None:
         self._take_pair = take_pair
         self._take_incoming = take_incoming
 
-    async def __call__(self, item: Mapping[str, Any]) -> None:
-        """Store one item.
+    async def __call__(self, server_login: str, item: Mapping[str, Any]) -> None:
+        """Store one item that a peer gives.
 
         Raises:
             Refusal: it is wrong, or cannot be stored now.
         """
+        owner = read_login(item).lower()
         texts = read_list(item, "blobsB64")
         if not all(isinstance(text, str) for text in texts):
             raise BadRequestFormat("blobsB64 must be texts")
         blobs = [decode_base64(text, "blobsB64") for text in texts]
         if len(blobs) == 2:
-            await self._take_pair(blobs[0], blobs[1])
+            await self._take_pair(blobs[0], blobs[1], owner=owner, from_server=server_login)
         elif len(blobs) == 1:
-            await self._take_incoming(blobs[0])
+            await self._take_incoming(blobs[0], owner=owner, from_server=server_login)
         else:
             raise BadFields("blobsB64 must hold one copy, or two")

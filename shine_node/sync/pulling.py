@@ -6,12 +6,22 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from shine_node.clock import Clock
 from shine_node.peers.asking import Peers
 from shine_node.peers.directory import KnownPeer
+from shine_node.peers.snapshot import printable
 from shine_node.peers.waiting import all_results
 from shine_node.protocol.access import AccessServer
-from shine_node.protocol.encoding import read_list, read_optional_text, read_text
-from shine_node.protocol.errors import BadRequestFormat, Refusal
+from shine_node.protocol.encoding import read_list, read_login, read_optional_text, read_text
+from shine_node.protocol.errors import (
+    BadRequestFormat,
+    InternalError,
+    LinkLost,
+    NotAccessServer,
+    Refusal,
+    ServerBusy,
+    StorageFull,
+)
 
 __all__ = ["Puller"]
 
@@ -19,18 +29,24 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 16
 """Entries that are checked side by side: enough to share commits, too few to be in the way of live messages."""
-MAX_PAGES = 100_000
+MAX_PAGES = 10_000
+"""Pages of one session; what is left comes in the next one."""
+BUSY_SECONDS = 0.2
+BUSY_ROUNDS = 25
+"""Pauses in a row after which a session is given up because this server is too busy to store anything at all."""
 
 
 class Puller:
-    """Fetches one feed from a peer.
+    """Fetches one feed from peers.
 
     Args:
         op: ``SettingsSyncBatch`` or ``DmSyncBatch``.
-        apply: checks an item and stores it, idempotently; raises ``Refusal`` where it cannot.
+        apply: takes the peer's login and an item whose ``login`` names an owner that both servers share; checks the
+            item and stores it, idempotently; raises ``Refusal`` where it cannot.
+        shares: whether an owner (in lower case) has this server and that one.
         page_limit: ``sync.pageLimit``.
         offered: whether the capability that the operation needs is in force with a peer.
-        on_stored: called after a session that stored something.
+        on_stored: called after each page of which something was stored.
     """
 
     def __init__(
@@ -38,25 +54,33 @@ class Puller:
         *,
         op: str,
         peers: Peers,
-        apply: Callable[[Mapping[str, Any]], Awaitable[None]],
+        clock: Clock,
+        apply: Callable[[str, Mapping[str, Any]], Awaitable[None]],
+        shares: Callable[[str, str], bool],
         page_limit: int,
         offered: Callable[[str], bool],
         on_stored: Callable[[], None] = lambda: None,
     ) -> None:
         self._op = op
         self._peers = peers
+        self._clock = clock
         self._apply = apply
+        self._shares = shares
         self._page_limit = page_limit
         self._offered = offered
         self._on_stored = on_stored
+        self._limits: dict[str, int] = {}
+        """How much is asked for at once of peers whose link was lost over a page."""
 
     async def step(self, peer: KnownPeer) -> None:
-        """Fetch what a peer has, as a part of a session, if it can give it."""
-        if self._offered(peer.server_login):
+        """Fetch what a peer has, as a part of a session, if it can give it.
+
+        Only a peer with a permanent link can have anything: the other server of some user of this one.
+        """
+        if peer.permanent and self._offered(peer.server_login):
             stored = await self.run(peer)
             if stored:
                 log.info("%d entries of %s came from %s", stored, self._op, peer.server_login)
-                self._on_stored()
 
     async def run(self, peer: KnownPeer) -> int:
         """Fetch until the peer has no more, and return how many entries were stored.
@@ -67,45 +91,94 @@ class Puller:
             LinkError: the link was lost; what was not acknowledged comes again.
             Refusal: the peer's answer is none, or this server cannot store now.
         """
-        server = AccessServer(peer.server_login, peer.url)
         acks: list[str] = []
         cursor, stored = "", 0
         for _ in range(MAX_PAGES):
-            payload: dict[str, object] = {"ackSyncIds": acks, "limit": self._page_limit}
-            if cursor:
-                payload["cursor"] = cursor
-            answer = await self._peers.request(server, self._op, payload)
-            items = read_list(answer, "items")
-            acks = await self._take(peer.server_login, items)
-            stored += len(acks)
-            more = answer.get("hasMore") is True
-            following = read_optional_text(answer, "cursor")
-            if more and following == cursor:
-                log.warning("%s gives the same page of %s again; the session ends", peer.server_login, self._op)
-                more = False
+            answer = await self._ask(peer, acks, cursor)
+            acks = await self._take(peer.server_login, read_list(answer, "items"))
+            if acks:
+                stored += len(acks)
+                self._on_stored()
+            following, more = read_optional_text(answer, "cursor"), answer.get("hasMore") is True
+            if following == cursor:
+                if more:
+                    log.warning("%s gives the same page of %s for ever; the session ends", peer.server_login, self._op)
+                if acks:
+                    await self._ask(peer, acks, cursor)
+                break
             cursor = following
             if not more and not acks:
                 break
         return stored
 
+    async def _ask(self, peer: KnownPeer, acks: list[str], cursor: str) -> Mapping[str, Any]:
+        """Ask for a page. Where the link is lost over it, it may be more than this server takes in one frame."""
+        login = peer.server_login.lower()
+        limit = self._limits.pop(login, self._page_limit)
+        payload: dict[str, object] = {"ackSyncIds": acks, "limit": limit}
+        if cursor:
+            payload["cursor"] = cursor
+        try:
+            answer = await self._peers.request(AccessServer(peer.server_login, peer.url), self._op, payload)
+        except LinkLost:
+            self._limits[login] = max(1, limit // 4)
+            raise
+        if limit < self._page_limit:
+            self._limits[login] = limit * 2
+        return answer
+
     async def _take(self, server_login: str, items: Sequence[Any]) -> list[str]:
         """Store the items of a page and return the ``syncId`` of each that is stored, in their order."""
         acks: list[str] = []
+        refused: list[tuple[object, Refusal]] = []
         for start in range(0, len(items), AT_ONCE):
-            batch = items[start : start + AT_ONCE]
-            results = await all_results(self._take_one(server_login, item) for item in batch)
-            acks.extend(sync_id for sync_id in results if sync_id is not None)
+            waiting = items[start : start + AT_ONCE]
+            rounds = 0
+            while waiting:
+                results = await all_results(self._take_one(server_login, item) for item in waiting)
+                done = list(zip(waiting, results, strict=True))
+                acks.extend(item["syncId"] for item, refusal in done if refusal is None)
+                refused.extend((item, r) for item, r in done if r is not None and not isinstance(r, ServerBusy))
+                left = [item for item, refusal in done if isinstance(refusal, ServerBusy)]
+                rounds = rounds + 1 if len(left) == len(waiting) else 0
+                if rounds == BUSY_ROUNDS:
+                    raise ServerBusy("this server has been too busy to store what it was given")
+                waiting = left
+                if waiting:
+                    await self._clock.sleep(BUSY_SECONDS)
+        if refused:
+            item, refusal = refused[0]
+            name = item.get("syncId") if isinstance(item, Mapping) else item
+            log.warning(
+                "%d of %d entries of %s from %s were refused, the first, %s, because of %s",
+                len(refused),
+                len(items),
+                self._op,
+                server_login,
+                printable(str(name)),
+                refusal,
+            )
         return acks
 
-    async def _take_one(self, server_login: str, item: object) -> str | None:
+    async def _take_one(self, server_login: str, item: object) -> Refusal | None:
+        """Store an item, or return why it cannot be.
+
+        Raises:
+            StorageFull: neither can any other.
+        """
         try:
             if not isinstance(item, Mapping):
                 raise BadRequestFormat("an item must be an object")
-            sync_id = read_text(item, "syncId")
-            await self._apply(item)
-            return sync_id
+            read_text(item, "syncId")
+            owner = read_login(item)
+            if not self._shares(owner.lower(), server_login):
+                raise NotAccessServer(f"{owner} does not have both this server and {server_login}")
+            await self._apply(server_login, item)
+        except StorageFull:
+            raise
         except Refusal as refusal:
-            if refusal.retryable:
-                raise
-            log.warning("an entry of %s from %s was refused: %s", self._op, server_login, refusal)
-            return None
+            return refusal
+        except Exception:  # whatever is wrong with one entry must not keep the others from coming
+            log.exception("a defect over an entry of %s from %s", self._op, server_login)
+            return InternalError("this server could not store it")
+        return None

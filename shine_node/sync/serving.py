@@ -21,8 +21,11 @@ __all__ = ["Feed", "FeedPage", "Sent", "SyncServing"]
 
 DEFAULT_LIMIT = 100
 GREATEST_LIMIT = 500
-MAX_SENT = 5000
+MAX_SENT = 4 * GREATEST_LIMIT
 """Entries of one connection that may wait for their acknowledgement; the oldest are forgotten, and come again."""
+MAX_CURSOR_BYTES = 400
+"""No cursor of this server is longer, and no key of the store may be."""
+ENVELOPE_BYTES = 4096
 
 
 class FeedPage(NamedTuple):
@@ -39,7 +42,15 @@ class Feed(Protocol):
     def page(
         self, txn: Transaction, server: str, *, login: str | None, after: bytes, limit: int, max_bytes: int
     ) -> FeedPage:
-        """Return the next unsynced entries that a peer may have; called in a thread."""
+        """Return the next unsynced entries that a peer may have; called in a thread.
+
+        Args:
+            server: the peer's login, in lower case.
+            login: whose entries alone are asked for, in lower case.
+            after: the cursor of the page before, ``b""`` to begin.
+            limit: how many entries at most.
+            max_bytes: of all items as they travel; yet one goes in any case.
+        """
 
     def acknowledge(self, txn: Transaction, server: str, mark: object) -> None:
         """Take note that a peer has stored one revision of one entry, in a write transaction."""
@@ -57,6 +68,7 @@ class Sent:
 
     def add(self, sync_id: str, mark: object) -> None:
         """Note an entry that is being sent."""
+        self._marks.pop(sync_id, None)  # so that the oldest stands first
         if len(self._marks) >= MAX_SENT:
             del self._marks[next(iter(self._marks))]
         self._marks[sync_id] = mark
@@ -77,8 +89,7 @@ class SyncServing:
         self._feed = feed
         self._store = store
         self._readers = readers
-        # Base64 makes four characters of three bytes; the rest is for names, logins and the envelope.
-        self._max_bytes = max_frame_bytes * 3 // 8 - 8192
+        self._max_bytes = max_frame_bytes // 2 - ENVELOPE_BYTES
 
     async def answer(self, server: str, sent: Sent, payload: Mapping[str, Any]) -> Mapping[str, object]:
         """Take the acknowledgements of a request, then return its page.
@@ -98,8 +109,9 @@ class SyncServing:
         after = _read_cursor(payload)
 
         marks = sent.take(sync_ids)
-        if marks:
-            await self._store.write(lambda txn: self._acknowledge(txn, server, marks))
+        for first in range(0, len(marks), GREATEST_LIMIT):
+            some = marks[first : first + GREATEST_LIMIT]
+            await self._store.write(lambda txn, marks=some: self._acknowledge(txn, server, marks))  # type: ignore[misc]
         if not after:
             sent.clear()
         page = await self._readers.run(
@@ -119,6 +131,9 @@ class SyncServing:
 def _read_cursor(payload: Mapping[str, Any]) -> bytes:
     text = read_optional_text(payload, "cursor")
     try:
-        return decode_base64(text, "cursor")
+        cursor = decode_base64(text, "cursor")
     except BadBase64:
-        raise BadFields("cursor is none that this server gave") from None
+        cursor = None
+    if cursor is None or len(cursor) > MAX_CURSOR_BYTES:
+        raise BadFields("cursor is none that this server gave")
+    return cursor

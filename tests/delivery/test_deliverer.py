@@ -18,11 +18,13 @@ from tests.delivery.rooms import (
     RECEIVE_INCOMING,
     RECEIVE_OUTCOMING,
     STATUS,
+    Behaviour,
     Held,
     Rooms,
     answers,
     breaks,
     down,
+    refuses,
     run,
     until,
 )
@@ -352,6 +354,27 @@ def test_a_received_pair_without_a_route_is_not_passed_back_either(tmp_path: Pat
 # What is too old to be sent is only asked about
 
 
+OLD = [make_pair("alice", "bob", time_ms=NOW - 3_600_000, nonce=nonce) for nonce in range(3)]
+
+
+async def sync_old(rooms: Rooms, *pairs: Pair, owner: str = "alice", from_server: str = "a2") -> None:
+    for incoming, outgoing in pairs:
+        await rooms.intake.sync_pair(incoming.blob, outgoing.blob, owner=owner, from_server=from_server)
+
+
+async def claim_old(rooms: Rooms) -> list[Claim]:
+    """Claim all that is to be asked about as the worker does."""
+    now_ms = rooms.clock.now_ms()
+    claims, _ = await rooms.store.write(
+        lambda txn: claim_due(txn, rooms.schedule, now_ms=now_ms, lease_ms=LEASE, limit=99, table=Table.DUE_SETTLING)
+    )
+    return claims
+
+
+def states(rooms: Rooms, *pairs: Pair) -> list[DeliveryState]:
+    return [state(rooms, pair) for pair in pairs]
+
+
 @pytest.mark.parametrize(
     ("says", "after", "expected"), [(True, 0, DELIVERED), (False, 0, ACCEPTED), (False, 3600, FAILED)]
 )
@@ -361,15 +384,127 @@ def test_a_synced_pair_that_is_too_old_is_settled_by_asking(
     async def story() -> None:
         async with Rooms(tmp_path) as rooms:
             await alice_and_bob(rooms)
-            old = make_pair("alice", "bob", time_ms=NOW - 3_600_000)
-            await rooms.intake.sync_pair(old.incoming.blob, old.outgoing.blob)
+            old = OLD[0]
+            await sync_old(rooms, old)
             rooms.peers.on("a2", STATUS, answers(known=True, delivered=says))
             await rooms.clock.advance(after)
-            assert await rooms.deliverer.retry(await claim(rooms, table=Table.DUE_SETTLING)) is expected
+            await rooms.deliverer.settle([await claim(rooms, table=Table.DUE_SETTLING)])
             assert rooms.peers.summary == [("a2", STATUS)], "it is never sent to the recipient"
             assert rooms.lookup.refreshed == []
             assert state(rooms, old) is expected
             assert rooms.count(Table.DUE_SETTLING) == (1 if expected is ACCEPTED else 0)
+
+    run(story())
+
+
+def test_each_server_is_asked_about_its_messages_one_after_the_other(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            await alice_and_bob(rooms)
+            await rooms.know("carol", OWN, "c2")
+            edit = make_pair("alice", "bob", time_ms=NOW - 9_000_000, revision_ms=NOW - 3_600_000)
+            carols = make_pair("carol", "bob", time_ms=NOW - 3_600_000)
+            await sync_old(rooms, OLD[0], edit, OLD[1])
+            await sync_old(rooms, carols, owner="carol", from_server="c2")
+            held = Held(answers(delivered=True))
+            rooms.peers.on("a2", STATUS, held)
+            rooms.peers.on("c2", STATUS, answers(delivered=True))
+            task = asyncio.create_task(rooms.deliverer.settle(await claim_old(rooms)))
+            await until(lambda: held.waiting and rooms.peers.count("c2", STATUS))
+            await settle()
+            assert (held.waiting, len(rooms.deliverer.claims)) == (1, 4)
+            assert states(rooms, carols) == [ACCEPTED], "all answers are written together"
+            held.release()
+            await task
+            asked = [call.payload for call in rooms.peers.calls if call.server == "a2"]
+            assert asked == [
+                {"messageKey": str(OLD[0].outgoing.key)},
+                {"messageKey": str(edit.outgoing.key), "revisionMs": edit.outgoing.revision_ms},
+                {"messageKey": str(OLD[1].outgoing.key)},
+            ]
+            assert states(rooms, OLD[0], OLD[1], carols) == [DELIVERED] * 3
+            assert state(rooms, edit) is ACCEPTED, "a peer that does not echo the revision speaks of another one"
+            assert len(rooms.deliverer.claims) == 0
+
+    run(story())
+
+
+@pytest.mark.parametrize("behaviour", [refuses(400, "UNKNOWN_OP"), refuses(500, "INTERNAL_ERROR")])
+def test_a_refusal_speaks_of_one_message_only(tmp_path: Path, behaviour: Behaviour) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            await alice_and_bob(rooms)
+            await sync_old(rooms, *OLD)
+            rooms.peers.on("a2", STATUS, behaviour)
+            await rooms.deliverer.settle(await claim_old(rooms))
+            assert rooms.peers.count("a2", STATUS) == 3
+            assert states(rooms, *OLD) == [ACCEPTED] * 3
+
+    run(story())
+
+
+def test_a_server_that_gives_no_answer_is_not_asked_for_the_rest(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            await alice_and_bob(rooms)
+            await sync_old(rooms, *OLD)
+            rooms.peers.on("a2", STATUS, down)
+            await rooms.deliverer.settle(await claim_old(rooms))
+            assert rooms.peers.count("a2", STATUS) == 1
+            assert states(rooms, *OLD) == [ACCEPTED] * 3
+            with rooms.store.read() as txn:
+                assert due_keys(txn, NOW + 29_999, 9, Table.DUE_SETTLING) == []
+                assert len(due_keys(txn, NOW + 30_000, 9, Table.DUE_SETTLING)) == 3, "for all it was an asking"
+
+    run(story())
+
+
+def test_without_another_server_there_is_nobody_to_ask(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            await alice_and_bob(rooms)
+            await sync_old(rooms, OLD[0])
+            await rooms.know("alice", OWN, time_ms=NOW)
+            await rooms.deliverer.settle(await claim_old(rooms))
+            assert rooms.peers.calls == []
+            assert state(rooms, OLD[0]) is ACCEPTED
+
+    run(story())
+
+
+def test_an_answer_that_comes_after_an_edit_changes_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            await alice_and_bob(rooms)
+            await sync_old(rooms, OLD[0])
+            held = Held(answers(delivered=True))
+            rooms.peers.on("a2", STATUS, held)
+            task = asyncio.create_task(rooms.deliverer.settle(await claim_old(rooms)))
+            await until(lambda: held.waiting)
+            edit = make_pair("alice", "bob", time_ms=NOW - 3_600_000, nonce=0, revision_ms=NOW)
+            await rooms.accept(edit)
+            held.release()
+            await task
+            assert state(rooms, edit) is ACCEPTED
+
+    run(story())
+
+
+def test_answers_that_the_store_refuses_are_asked_for_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            await alice_and_bob(rooms)
+            await sync_old(rooms, OLD[0])
+            rooms.peers.on("a2", STATUS, answers(delivered=True))
+            claims = await claim_old(rooms)
+            rooms.store.busy = True
+            await rooms.deliverer.settle(claims)
+            rooms.store.busy = False
+            assert "it is asked again" in caplog.text
+            assert len(rooms.deliverer.claims) == 0
+            await rooms.clock.advance(LEASE / 1000)
+            await rooms.deliverer.settle(await claim_old(rooms))
+            assert state(rooms, OLD[0]) is DELIVERED
 
     run(story())
 

@@ -176,7 +176,7 @@ def test_a_copy_for_a_recipient_of_this_server(tmp_path: Path) -> None:
 
 async def synced(rooms: Rooms, pair: Pair) -> Row:
     """Take a pair of ``DmSyncBatch`` and return its row."""
-    accepted = await rooms.intake.sync_pair(pair.incoming.blob, pair.outgoing.blob)
+    accepted = await rooms.intake.sync_pair(pair.incoming.blob, pair.outgoing.blob, owner="alice", from_server="A2")
     assert accepted.pair == pair
     return accepted.stored.row
 
@@ -199,7 +199,6 @@ def test_a_pair_that_is_synced_joins_the_schedule_by_its_age_as_the_vectors_say(
                 lambda txn: claim_due(txn, rooms.schedule, now_ms=clock.now_ms(), lease_ms=LEASE, limit=9, table=table)
             )
             assert failed == []
-            assert claim.settling is not case["send"]
             if case["send"]:
                 decision = claim.decision
                 assert (decision.attempt, decision.ask_first) == (case["attempt"], case["askFirst"])
@@ -219,20 +218,21 @@ def test_what_is_synced_for_a_recipient_of_this_server(tmp_path: Path) -> None:
             assert (row.state, row.flags, row.delivery) == (DeliveryState.DELIVERED, Flag.NONE, None)
             assert rooms.blobs(old, Direction.IN) == (old.incoming.blob, b"")
             copy = make_copy("alice", "bob", 1, nonce=2)
-            _, stored_copy = await rooms.intake.receive_incoming(copy.blob, synced=True)
+            _, stored_copy = await rooms.intake.sync_incoming(copy.blob, owner="bob", from_server="R2")
             assert stored_copy.row.flags is Flag.NONE, "the other server has it"
 
     run(story())
 
 
-def test_what_is_synced_again_or_older_changes_nothing_and_is_a_success(tmp_path: Path) -> None:
+def test_what_is_synced_again_or_older_is_a_success(tmp_path: Path) -> None:
     async def story() -> None:
         async with Rooms(tmp_path) as rooms:
             await alice_and_bob(rooms)
             original, edit = make_pair("alice", "bob"), make_pair("alice", "bob", revision_ms=NOW + 9, body=b"new")
             row = (await rooms.accept(edit)).stored.row
-            assert await synced(rooms, edit) == row
             assert await synced(rooms, original) == row
+            assert await synced(rooms, edit) == row._replace(flags=Flag.NONE), "the other server has it"
+            assert await synced(rooms, original) == row._replace(flags=Flag.NONE)
 
     run(story())
 
@@ -244,7 +244,7 @@ def test_what_is_synced_passes_the_checks_of_every_other_way_in(tmp_path: Path) 
             async def refused(error: type[Refusal], incoming: bytes, outgoing: bytes) -> None:
                 before = stored(rooms)
                 with pytest.raises(error):
-                    await rooms.intake.sync_pair(incoming, outgoing)
+                    await rooms.intake.sync_pair(incoming, outgoing, owner="alice", from_server="a2")
                 assert stored(rooms) == before
 
             pair, late = make_pair("alice", "bob"), make_pair("alice", "bob", time_ms=NOW + 2 * DAY)
@@ -258,6 +258,13 @@ def test_what_is_synced_passes_the_checks_of_every_other_way_in(tmp_path: Path) 
             await rooms.know("alice", OWN, "a2", time_ms=NOW)
             await refused(BadSignature, pair.incoming.blob, broken(pair.outgoing))
             assert (await synced(rooms, pair)).state is DeliveryState.ACCEPTED, "bob need not be known"
+            await rooms.know("bob", OWN, "r2")
+            for owner, (incoming, outgoing) in (("bob", pair), ("alices", make_pair("alice", "bob", nonce=3))):
+                with pytest.raises(BadFields, match=f"not of {owner}"):
+                    await rooms.intake.sync_pair(incoming.blob, outgoing.blob, owner=owner, from_server="a2")
+            copy = make_copy("alice", "bob", 1, nonce=4)
+            with pytest.raises(BadFields, match="not of alice"):
+                await rooms.intake.sync_incoming(copy.blob, owner="alice", from_server="a2")
 
     run(story())
 
@@ -481,7 +488,7 @@ def test_the_same_bytes_again_change_nothing(tmp_path: Path) -> None:
             assert again.stored.arrival is Arrival.SAME
             assert not again.stored.changed
             assert again.stored.row == first.stored.row
-            by_server = await rooms.intake.receive_pair(pair.incoming.blob, pair.outgoing.blob, from_server="a2")
+            by_server = await rooms.intake.receive_pair(pair.incoming.blob, pair.outgoing.blob, from_server=None)
             assert not by_server.stored.changed
             assert (stored(rooms), rooms.row(pair)) == before
 

@@ -302,11 +302,10 @@ def test_it_looks_at_once_when_it_is_told_that_something_is_due(tmp_path: Path) 
         async with Rooms(tmp_path) as rooms:
             await accept(rooms)
             async with working(rooms):
-                young = make_pair("alice", "bob", time_ms=NOW)
-                await rooms.intake.sync_pair(young.incoming.blob, young.outgoing.blob)
+                await sync(rooms, make_pair("alice", "bob", time_ms=NOW))
                 await settle()
                 assert tries(rooms) == []
-                rooms.worker.wake()
+                rooms.worker.arrived()
                 await until(lambda: rooms.peers.calls)
                 await rested(rooms)
                 assert rooms.clock.now_ms() == NOW, "the interval is not waited for"
@@ -317,11 +316,15 @@ def test_it_looks_at_once_when_it_is_told_that_something_is_due(tmp_path: Path) 
 # What is only asked about
 
 
+async def sync(rooms: Rooms, *pairs: Pair) -> None:
+    """Take pairs of ``DmSyncBatch``."""
+    for incoming, outgoing in pairs:
+        await rooms.intake.sync_pair(incoming.blob, outgoing.blob, owner="alice", from_server="a2")
+
+
 async def sync_old(rooms: Rooms, *nonces: int) -> None:
     """Take pairs of ``DmSyncBatch`` that are too old to be sent."""
-    for nonce in nonces:
-        pair = pair_number(nonce)
-        await rooms.intake.sync_pair(pair.incoming.blob, pair.outgoing.blob)
+    await sync(rooms, *map(pair_number, nonces))
 
 
 def test_an_old_pair_is_asked_about_at_the_offsets_from_its_arrival_and_never_sent(tmp_path: Path) -> None:
@@ -351,19 +354,41 @@ def test_very_many_are_asked_about_a_few_at_a_time_and_do_not_hold_up_what_is_se
             rooms.peers.on("a2", STATUS, asked)
             task = asyncio.create_task(rooms.worker.run())
             await until(lambda: rooms.clock.sleeping and asked.waiting)
-            assert asked.waiting == worker_module.SETTLING_AT_ONCE
-            young = make_pair("alice", "bob", time_ms=NOW)
-            await rooms.intake.sync_pair(young.incoming.blob, young.outgoing.blob)
+            assert len(rooms.deliverer.claims) == worker_module.SETTLING_AT_ONCE
+            assert asked.waiting == 1, "one after the other"
+            await sync(rooms, make_pair("alice", "bob", time_ms=NOW))
             await rooms.clock.advance(INTERVAL)
             await until(lambda: rooms.peers.count("r1", RECEIVE_INCOMING) == 1)
-            await until(lambda: rooms.clock.sleeping)
-            assert asked.waiting == worker_module.SETTLING_AT_ONCE, "the bound"
+            await until(lambda: rooms.clock.sleeping and not rooms.worker._attempts)
+            assert asked.waiting == 1
+            assert len(rooms.deliverer.claims) == worker_module.SETTLING_AT_ONCE, "the bound"
             asked.release()
             await until(lambda: rooms.count(Table.DUE_SETTLING) == 0)
             assert {state(rooms, nonce) for nonce in range(1, 41)} == {DELIVERED}
             assert rooms.peers.count("a2", STATUS) == 40
             task.cancel()
             await asyncio.wait((task,))
+
+    run(story())
+
+
+def test_nothing_is_asked_while_more_is_arriving(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            await accept(rooms)
+            async with working(rooms):
+                await sync_old(rooms, 1, 2)
+                rooms.worker.arrived()
+                await sync(rooms, make_pair("alice", "bob", time_ms=NOW))
+                await rooms.clock.advance(worker_module.SETTLING_PAUSE / 2)
+                rooms.worker.arrived()
+                await until(lambda: rooms.peers.calls)
+                await rested(rooms)
+                await rooms.clock.advance(worker_module.SETTLING_PAUSE / 2)
+                await rested(rooms)
+                assert [call.op for call in rooms.peers.calls] == [RECEIVE_INCOMING]
+                await wake(rooms)
+                await until(lambda: rooms.peers.count("a2", STATUS) == 2)
 
     run(story())
 

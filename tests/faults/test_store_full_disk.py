@@ -178,9 +178,7 @@ class Story:
 
 def storing(pair: Pair) -> Callable[[Transaction], Stored]:
     def work(txn: Transaction) -> Stored:
-        return store_pair(
-            txn, pair, now_ms=NOW, from_client=True, delivery=first_delivery(), own_login=OWN, synced=False
-        )
+        return store_pair(txn, pair, now_ms=NOW, from_client=True, delivery=first_delivery(), own_login=OWN)
 
     return work
 

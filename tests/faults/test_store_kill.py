@@ -152,9 +152,7 @@ class Writer:
     async def _put(self, pair: Pair) -> None:
         delivery = first_delivery(self._now)
         await self._store.write(
-            lambda txn: store_pair(
-                txn, pair, now_ms=self._now, from_client=True, delivery=delivery, own_login=OWN, synced=False
-            )
+            lambda txn: store_pair(txn, pair, now_ms=self._now, from_client=True, delivery=delivery, own_login=OWN)
         )
 
     async def _deliver(self) -> None:

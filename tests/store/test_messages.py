@@ -78,20 +78,20 @@ def put_pair(
     now_ms: int = NOW,
     from_client: bool = True,
     delivery: OpenDelivery | None = None,
-    synced: bool = False,
+    from_server: str | None = None,
 ) -> Stored:
     delivery = delivery or first_delivery(now_ms)
 
     def work(txn: Transaction) -> Stored:
         return store_pair(
-            txn, pair, now_ms=now_ms, from_client=from_client, delivery=delivery, own_login=OWN, synced=synced
+            txn, pair, now_ms=now_ms, from_client=from_client, delivery=delivery, own_login=OWN, from_server=from_server
         )
 
     return store.write_now(work)
 
 
-def put_incoming(store: Store, copy: Container, *, now_ms: int = NOW, synced: bool = False) -> Stored:
-    return store.write_now(lambda txn: store_incoming(txn, copy, now_ms=now_ms, own_login=OWN, synced=synced))
+def put_incoming(store: Store, copy: Container, *, now_ms: int = NOW, from_server: str | None = None) -> Stored:
+    return store.write_now(lambda txn: store_incoming(txn, copy, now_ms=now_ms, own_login=OWN, from_server=from_server))
 
 
 def row_of(store: Store, copy: Container) -> Row | None:
@@ -150,9 +150,43 @@ def test_an_owner_without_another_server_has_no_entry(store: Store) -> None:
 
 
 def test_what_the_other_server_brought_is_synced_from_the_start(store: Store) -> None:
-    stored = put_pair(store, make_pair("alice", "carol"), from_client=False, synced=True)
+    stored = put_pair(store, make_pair("alice", "carol"), from_client=False, from_server="ALICES.other")
     assert stored.row.flags is Flag.NONE
     assert entries(store) == []
+
+
+def test_what_another_server_brought_is_news_to_the_owners_other_server(store: Store) -> None:
+    pair = make_pair("alice", "carol")
+    put_pair(store, pair, from_client=False, from_server="somebody")
+    assert entries(store) == [(b"alices.other", ItemKey.of(pair.outgoing))]
+
+
+@pytest.mark.parametrize(
+    ("from_server", "synced"), [("Alices.Other", True), ("somebody", False), (OWN, False), (None, False)]
+)
+def test_what_the_other_server_has_too_needs_not_be_sent_to_it(
+    store: Store, from_server: str | None, synced: bool
+) -> None:
+    """Both were given it by somebody else: that it comes from there says that it is there."""
+    pair, copy = make_pair("alice", "carol"), make_copy("carol", "alice", 1)
+    put_pair(store, pair)
+    put_incoming(store, copy)
+    assert len(entries(store)) == 2
+    again = put_pair(store, pair, from_client=False, from_server=from_server)
+    copy_again = put_incoming(store, copy, from_server=from_server)
+    assert again.arrival is copy_again.arrival is Arrival.SAME
+    assert len(entries(store)) == (0 if synced else 2)
+    assert again.row == row_of(store, pair.outgoing)
+    assert copy_again.row == row_of(store, copy)
+    assert put_pair(store, pair, from_client=False, from_server=from_server).row == again.row
+
+
+def test_another_revision_of_the_other_server_says_nothing_of_this_one(store: Store) -> None:
+    edit = make_pair("alice", "carol", revision_ms=NOW + 1, body=b"new")
+    put_pair(store, edit)
+    older = put_pair(store, make_pair("alice", "carol"), from_client=False, from_server="Alices.Other")
+    assert older.arrival is Arrival.OLDER
+    assert entries(store) == [(b"alices.other", ItemKey.of(edit.outgoing))]
 
 
 def test_a_pair_may_begin_as_delivered(store: Store) -> None:
@@ -180,7 +214,7 @@ def test_a_pair_whose_recipient_is_here_is_delivered_by_being_stored(store: Stor
 
 def test_what_the_senders_other_server_brought_is_news_to_the_recipients(store: Store) -> None:
     pair = make_pair("alice", "dave")
-    put_pair(store, pair, from_client=False, synced=True)
+    put_pair(store, pair, from_client=False, from_server="alices.other")
     assert entries(store) == [(b"daves-other", ItemKey.of(pair.incoming))]
 
 
@@ -237,7 +271,8 @@ def test_a_removed_message_does_not_return_with_its_recipient(store: Store) -> N
 def test_whether_there_are_servers_to_tell(
     store: Store, sender: str, recipient: str, synced: bool, remote: bool
 ) -> None:
-    assert put_pair(store, make_pair(sender, recipient), from_client=False, synced=synced).remote is remote
+    server = "alices.other" if synced else None
+    assert put_pair(store, make_pair(sender, recipient), from_client=False, from_server=server).remote is remote
 
 
 # -- revisions ----------------------------------------------------------------------------------------------------
@@ -282,7 +317,7 @@ def test_the_entries_of_two_revisions_differ_whatever_the_clock(store: Store) ->
 
 def test_an_edit_that_the_other_server_brought_ends_the_entry(store: Store) -> None:
     put_pair(store, make_pair("alice", "carol"))
-    put_pair(store, make_pair("alice", "carol", revision_ms=NOW + 1), from_client=False, synced=True)
+    put_pair(store, make_pair("alice", "carol", revision_ms=NOW + 1), from_client=False, from_server="alices.other")
     assert entries(store) == []
 
 
@@ -334,7 +369,7 @@ def test_a_copy_is_stored_and_is_news_to_the_other_server(store: Store) -> None:
 
 
 def test_a_copy_that_the_other_server_brought_is_synced(store: Store) -> None:
-    assert put_incoming(store, make_copy("carol", "alice", 1), synced=True).row.flags is Flag.NONE
+    assert put_incoming(store, make_copy("carol", "alice", 1), from_server="alices.other").row.flags is Flag.NONE
     assert entries(store) == []
 
 

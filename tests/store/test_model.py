@@ -87,6 +87,11 @@ def rank(revision_ms: int, blobs: tuple[bytes, bytes]) -> tuple[int, bytes, byte
     return revision_ms, blobs[0][-SIGNATURE_BYTES:], hashlib.sha256(blobs[0] + blobs[1]).digest()
 
 
+def brought_by(key: ItemKey, synced: bool) -> str:
+    """Who brings an item: the owner's other server if that is to know it already."""
+    return HERE[key.owner] or "nobody" if synced else "somebody"
+
+
 class HistoryMachine(RuleBasedStateMachine):
     """A store and its model, side by side."""
 
@@ -165,7 +170,7 @@ class HistoryMachine(RuleBasedStateMachine):
                 from_client=from_client,
                 delivery=delivery,
                 own_login=OWN,
-                synced=synced,
+                from_server=brought_by(key, synced),
             ).arrival
 
         if refusal is not None:
@@ -179,7 +184,8 @@ class HistoryMachine(RuleBasedStateMachine):
 
     def receive(self, copy: Container, *, synced: bool) -> None:
         def work(txn: Transaction) -> Arrival:
-            return store_incoming(txn, copy, now_ms=self.now, own_login=OWN, synced=synced).arrival
+            from_server = brought_by(ItemKey.of(copy), synced)
+            return store_incoming(txn, copy, now_ms=self.now, own_login=OWN, from_server=from_server).arrival
 
         arrival = self.store.write_now(work)
         assert self.expect_incoming(copy, synced=synced) is arrival
@@ -214,6 +220,8 @@ class HistoryMachine(RuleBasedStateMachine):
         *,
         synced: bool,
     ) -> None:
+        if arrival is Arrival.SAME and synced:
+            self.items[key].unsynced = False
         if arrival not in (Arrival.FIRST, Arrival.NEWER, Arrival.CONFLICT_WINS):
             return
         version = self.items[key].version + 1 if key in self.items else 1

@@ -11,7 +11,8 @@ from shine_node.protocol.container import Container
 from shine_node.protocol.schedule import DeliveryState
 from shine_node.store.environment import Store, Transaction
 from shine_node.store.layout import Flag, ItemKey, Row, Table, encode_containers, pack_number
-from shine_node.store.outbox import acknowledge, clear_entry, outbox_key, put_entry
+from shine_node.store.outbox import acknowledge, clear_entry, former_servers, outbox_key, put_entry
+from shine_node.store.resync import begin_resync
 from tests.store.rooms import NOW, make_pair, opened
 
 pytestmark = pytest.mark.core
@@ -64,16 +65,34 @@ def test_an_entry_is_put_and_cleared(store: Store) -> None:
     row = make_row()
     store.write_now(lambda txn: put_entry(txn, OTHER, KEY, row))
     assert entries(store) == {outbox_key(OTHER, row): KEY.encode()}
-    store.write_now(lambda txn: clear_entry(txn, "other.server", row))
+    store.write_now(lambda txn: clear_entry(txn, "other.server", "alice", row))
     assert entries(store) == {}
 
 
 def test_nothing_is_cleared_of_an_owner_without_another_server_or_of_a_synced_row(store: Store) -> None:
     row = make_row()
     store.write_now(lambda txn: put_entry(txn, OTHER, KEY, row))
-    store.write_now(lambda txn: clear_entry(txn, None, row))
-    store.write_now(lambda txn: clear_entry(txn, OTHER, row._replace(flags=Flag.NONE)))
+    store.write_now(lambda txn: clear_entry(txn, None, "alice", row))
+    store.write_now(lambda txn: clear_entry(txn, OTHER, "alice", row._replace(flags=Flag.NONE)))
     assert len(entries(store)) == 1
+
+
+@pytest.mark.parametrize("present", [None, "newest.server"])
+def test_an_entry_that_is_yet_to_be_moved_is_cleared_under_the_former_server(store: Store, present: str | None) -> None:
+    row, mine = make_row(), make_row(seq=2)
+
+    def work(txn: Transaction) -> None:
+        for server in (OTHER, "older.server"):
+            put_entry(txn, server, KEY, row)
+            put_entry(txn, server, KEY, mine)
+            begin_resync(txn, "alice", former=server)
+        begin_resync(txn, "alice")
+        begin_resync(txn, "bob", former="bobs.server")
+        assert former_servers(txn, "alice") == [OTHER.lower(), "older.server"]
+        clear_entry(txn, present, "alice", row)
+
+    store.write_now(work)
+    assert set(entries(store)) == {outbox_key(server, mine) for server in (OTHER, "older.server")}
 
 
 def test_an_acknowledged_revision_is_synced(store: Store) -> None:
