@@ -92,6 +92,26 @@ def test_a_pair_its_delivery_its_first_lease_and_its_outbox_entry_are_one_transa
     run(story())
 
 
+def test_a_recipient_without_a_server_no_route_is_an_attempt_that_has_failed(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            await alice_and_bob(rooms, bob=())
+            row = (await rooms.accept(make_pair("alice", "bob"))).stored.row
+            assert (row.state, row.delivery) == (DeliveryState.ACCEPTED, OpenDelivery(NOW, 1, NOW + 30_000, 0))
+
+    run(story())
+
+
+def test_without_a_route_a_schedule_of_one_attempt_is_left_to_that_attempt(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path, schedule=(0,)) as rooms:
+            await alice_and_bob(rooms, bob=())
+            row = (await rooms.accept(make_pair("alice", "bob"))).stored.row
+            assert (row.state, row.delivery) == (DeliveryState.ACCEPTED, OpenDelivery(NOW, 0, NOW, NOW + LEASE))
+
+    run(story())
+
+
 def test_a_recipient_of_this_server_has_it_at_once(tmp_path: Path) -> None:
     async def story() -> None:
         async with Rooms(tmp_path) as rooms:
