@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -199,6 +201,93 @@ def test_sixty_four_levels_and_no_more(opening: str, closing: str) -> None:
         bad = refused(nested(levels))
         assert (type(bad.refusal), bad.op, bad.request_id) == (BadJson, None, None)
     assert "64 levels" in refused(nested(63)).refusal.detail
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["[" * 200],
+        ["]" * 200],
+        ["[", "]"] * 100,
+        ['"' * 50 + "[" * 100, "\\", "{" * 100 + "\\"],
+        ["\\" * number + '"' * number + "[" for number in range(100)],
+        ["ж[", "\u2028{", "\n[\t\x00"] * 70,
+    ],
+)
+def test_brackets_in_texts_are_no_levels(texts: list[str]) -> None:
+    for ascii_only in (True, False):
+        document: object = texts
+        for _ in range(61):
+            document = [document, *texts[:2]]
+        frame = json.dumps({"op": "Ping", "payload": {"x": document}}, ensure_ascii=ascii_only)
+        assert decode_request(frame, OPS).payload == {"x": document}
+        deeper = json.dumps({"op": "Ping", "payload": {"x": [document]}}, ensure_ascii=ascii_only)
+        assert type(refused(deeper).refusal) is BadJson
+
+
+def levels_of(document: object) -> int:
+    """How deep a document is nested, counted the plain way."""
+    deepest, waiting = 0, [(document, 1)]
+    while waiting:
+        value, level = waiting.pop()
+        if isinstance(value, dict | list):
+            deepest = max(deepest, level)
+            waiting += [(member, level + 1) for member in (value.values() if isinstance(value, dict) else value)]
+    return deepest
+
+
+@given(st.lists(st.integers(-70, 70), max_size=60), st.sampled_from(["[]", "{}", "mixed"]), st.booleans())
+def test_levels_are_counted_right_however_the_brackets_lie(steps: list[int], kind: str, texts: bool) -> None:
+    """Climbs and falls of any length, around the limit of 64 levels as elsewhere."""
+    words: list[str] = []
+    open_ones: list[str] = []
+    for step in [*steps, -len(steps) * 70]:
+        for _ in range(abs(step)):
+            if step > 0:
+                kind_now = "[]" if kind == "[]" or (kind == "mixed" and len(words) % 3) else "{}"
+                comma = "," if words and words[-1] in "]}" else ""
+                name = ('"]\\\\":' if texts else '"":') if open_ones and open_ones[-1] == "{}" else ""
+                words += [comma, name, kind_now[0]] if comma or name else [kind_now[0]]
+                open_ones.append(kind_now)
+            elif open_ones:
+                words.append(open_ones.pop()[1])
+    frame = '{"op":"Ping","payload":{"x":[' + "".join(words) + "]}}"
+    document = orjson.loads(frame)
+    if levels_of(document) > 64:
+        assert type(refused(frame).refusal) is BadJson
+    else:
+        assert decode_request(frame, OPS).payload == document["payload"]
+
+
+def walks(up: int, down: int) -> str:
+    """A MiB of brackets that climb and fall by so much, between the levels 1 and 60."""
+    there, back = "[" * up + "]" * down, "[" * down + "]" * up
+    times = max(1, 60 // max(1, abs(up - down)))
+    turn = there * times + back * times if up != down else there
+    return turn * (2**20 // len(turn))
+
+
+@pytest.mark.parametrize(
+    "brackets",
+    [
+        "[]" * 2**19,
+        *(walks(up, down) for up, down in ((60, 60), (2, 1), (17, 16), (33, 31))),
+        "[" * 2**19 + "]" * 2**19,
+        "[" * 5000 + ("]" * 4990 + "[" * 4990) * 100,
+        "]" * 2**20,
+        ("]" * 5000 + "[" * 60) * 200,
+        '"["' * 2**18,
+        '"' * 2**20,
+        "[" * 70 + "\\" * 2**20,
+    ],
+    ids=lambda brackets: f"{brackets[:12]}…",
+)
+def test_no_text_takes_long_to_look_through(brackets: str) -> None:
+    """Milliseconds; the bound is for slow machines, and far below what repeated passes would take."""
+    began = time.perf_counter()
+    with suppress(BadEnvelope):
+        decode_request('{"op":"Ping","payload":{"x":[' + brackets + "]}}", OPS)
+    assert time.perf_counter() - began < 2
 
 
 def test_many_brackets_are_not_deep() -> None:
