@@ -43,11 +43,11 @@ async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, T]) -> 
 async def all_results(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Run coroutines side by side and return their results in order, once every one of them has ended.
 
+    A result may be an exception that was returned and not raised.
+
     Raises:
         Exception: the first of theirs, also only then: nothing goes on behind the caller's back.
     """
-    results = await asyncio.gather(*works, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return [result for result in results if not isinstance(result, BaseException)]
+    tasks = [asyncio.ensure_future(work) for work in works]
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return [task.result() for task in tasks]

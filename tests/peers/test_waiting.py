@@ -118,3 +118,36 @@ def test_all_results_come_in_order_and_an_error_only_when_nothing_goes_on_any_mo
         assert await all_results([]) == []
 
     asyncio.run(story())
+
+
+def test_an_exception_that_is_returned_is_a_result() -> None:
+    async def story() -> None:
+        said = KeyError("why not")
+
+        async def work(number: int) -> int | KeyError:
+            return said if number == 1 else number
+
+        assert await all_results(work(number) for number in range(3)) == [0, said, 2]
+
+    asyncio.run(story())
+
+
+def test_who_is_cancelled_while_waiting_for_all_ends_all() -> None:
+    async def story() -> None:
+        ended: list[int] = []
+
+        async def work(number: int) -> None:
+            try:
+                await asyncio.sleep(3600)
+            finally:
+                ended.append(number)
+
+        waiting = asyncio.ensure_future(all_results(work(number) for number in range(3)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert sorted(ended) == [0, 1, 2]
+
+    asyncio.run(story())
