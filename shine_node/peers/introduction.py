@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
-from shine_node.protocol.envelope import Answer
-from shine_node.protocol.errors import Refusal, ShineError
-from shine_node.protocol.hello import Hello, parse_hello
+from websockets.asyncio.client import ClientConnection
 
-__all__ = ["HELLO_OP", "HelloFailed", "judge_hello"]
+from shine_node.peers.answers import next_answer
+from shine_node.protocol.envelope import Answer, encode_request
+from shine_node.protocol.errors import Refusal, ShineError
+from shine_node.protocol.hello import Hello, hello_payload, parse_hello
+
+__all__ = ["HELLO_OP", "HelloFailed", "introduce", "judge_hello"]
 
 HELLO_OP = "ServerHello"
 
 
 class HelloFailed(ShineError):
     """The peer's answer to the hello makes the link useless; the text says why, for the operator."""
+
+
+async def introduce(
+    connection: ClientConnection, request_id: str, *, own_login: str, expected_login: str
+) -> Hello | None:
+    """Say hello and return what the peer said of itself, as ``judge_hello`` does. The time is the caller's to bound.
+
+    Raises:
+        HelloFailed: the link is useless.
+        BinaryFrame, ConnectionClosed: there was no answer.
+    """
+    await connection.send(encode_request(HELLO_OP, request_id, hello_payload(own_login)))
+    while True:
+        answer = await next_answer(connection)
+        if answer is not None and answer.request_id == request_id:
+            return judge_hello(answer, expected_login)
 
 
 def judge_hello(answer: Answer, expected_login: str) -> Hello | None:

@@ -15,29 +15,26 @@ from websockets.exceptions import ConnectionClosed
 from websockets.protocol import State
 
 from shine_node.clock import Clock
-from shine_node.peers.backoff import pause_seconds
+from shine_node.peers.answers import BinaryFrame, next_answer
+from shine_node.peers.backoff import PAUSE_STEPS, pause_seconds
 from shine_node.peers.dial import Dialer, DialFailed
 from shine_node.peers.exchange import Exchange
-from shine_node.peers.introduction import HELLO_OP, HelloFailed, judge_hello
+from shine_node.peers.introduction import HelloFailed, introduce
+from shine_node.peers.outage import Outage
 from shine_node.peers.priorities import Priority
 from shine_node.peers.queue import LinkRequest
 from shine_node.peers.settings import PoolSettings
 from shine_node.peers.snapshot import LinkState, PeerSnapshot, printable
 from shine_node.peers.vitals import Vitals
 from shine_node.peers.waiting import within
-from shine_node.protocol.envelope import decode_answer, encode_request
 from shine_node.protocol.errors import LinkDown, LinkLost
-from shine_node.protocol.hello import CAPABILITIES, Hello, hello_payload
+from shine_node.protocol.hello import CAPABILITIES, Hello
 
 __all__ = ["Link"]
 
 NORMAL_CLOSURE, GOING_AWAY, UNSUPPORTED_DATA = 1000, 1001, 1003
 
 _log = logging.getLogger(__name__)
-
-
-class BinaryFrame(Exception):
-    """The peer sent a binary frame, which no server does."""
 
 
 class Link:
@@ -53,6 +50,7 @@ class Link:
         dialer: opens connections.
         random: 0 … 1, for the pauses.
         on_connected: told when the hello was answered and requests can go.
+        not_before: monotonic seconds; it is not opened earlier.
     """
 
     def __init__(
@@ -67,6 +65,7 @@ class Link:
         dialer: Dialer,
         random: Callable[[], float],
         on_connected: Callable[[Link], None],
+        not_before: float = -math.inf,
     ) -> None:
         self.server_login = server_login
         self.url = url
@@ -78,6 +77,7 @@ class Link:
         self._dialer = dialer
         self._random = random
         self._on_connected = on_connected
+        self._not_before = not_before
         self._exchange = Exchange(
             server_login,
             max_waiting=settings.max_queue_per_peer,
@@ -88,7 +88,7 @@ class Link:
         self._hello: Hello | None = None
         self._loss = ""
         self._reason = ""
-        self._told_reason = ""
+        self._outage = Outage()
         self._retired = False
         self._failures = 0
         self._wanted = asyncio.Event()
@@ -154,7 +154,7 @@ class Link:
         self._wake_by(self._clock.monotonic())
 
     def end_pause(self) -> None:
-        """Try again now: the peer has shown that it is there."""
+        """Try again soon: somebody who calls himself the peer has shown that he is there."""
         self._pause_over.set()
 
     def in_force(self, capability: str) -> bool:
@@ -185,15 +185,19 @@ class Link:
             await self._wanted.wait()
 
     async def _open(self) -> None:
+        clock, vitals = self._clock, self.vitals
         self.state = LinkState.CONNECTING
         self._loss = ""
         self._retired = False
+        vitals.tried_at = clock.monotonic()
+        await clock.sleep(self._not_before - vitals.tried_at)
+        vitals.tried_at = clock.monotonic()
         try:
-            await within(self._clock, self._settings.connect_timeout_seconds, self._dial())
+            await within(clock, self._settings.connect_timeout_seconds, self._dial())
         except TimeoutError:
             raise DialFailed(f"no connection within {self._settings.connect_timeout_seconds:g} s") from None
         try:
-            await within(self._clock, self._settings.request_timeout_seconds, self._introduce())
+            await within(clock, self._settings.request_timeout_seconds, self._introduce())
         except TimeoutError:
             raise HelloFailed(f"no answer to ServerHello in {self._settings.request_timeout_seconds:g} s") from None
 
@@ -203,13 +207,9 @@ class Link:
     async def _introduce(self) -> None:
         connection = self._connection
         assert connection is not None  # noqa: S101 - dialled a moment ago
-        request_id = self._exchange.next_id()
-        await connection.send(encode_request(HELLO_OP, request_id, hello_payload(self._own_login)))
-        while True:
-            answer = decode_answer(_text(await connection.recv()))
-            if answer is not None and answer.request_id == request_id:
-                self._hello = judge_hello(answer, self.server_login)
-                return
+        self._hello = await introduce(
+            connection, self._exchange.next_id(), own_login=self._own_login, expected_login=self.server_login
+        )
 
     async def _serve(self) -> None:
         """Read answers until the connection ends; return only if it was closed because it was idle."""
@@ -218,15 +218,15 @@ class Link:
         now = clock.monotonic()
         self.state = LinkState.CONNECTED
         self._failures = 0
-        self._told_reason = ""
         vitals.connected(now)
         exchange.connect(self._transmit, now)
         self._wake_by(now)
-        _log.info("link to %s (%s) is up%s", self.server_login, self.url, "" if self._hello else ", an older peer")
+        older = "" if self._hello else ", an older peer"
+        _log.log(self._outage.up(now), "link to %s (%s) is up%s", self.server_login, self.url, older)
         self._on_connected(self)
         try:
             while True:
-                answer = decode_answer(_text(await connection.recv()))
+                answer = await next_answer(connection)
                 now = clock.monotonic()
                 vitals.heard(now)
                 if answer is not None and exchange.receive(answer, now):
@@ -252,19 +252,28 @@ class Link:
         """Fail the requests, hang up, and rest."""
         was_up = self.state is LinkState.CONNECTED
         reason = self._reason = printable(self._loss or str(error) or type(error).__name__)
+        now = self._clock.monotonic()
         self.state = LinkState.PAUSE
-        seconds = pause_seconds(self._failures, self._random)
-        next_try_at = self.vitals.next_try_at = self._clock.monotonic() + seconds
+        next_try_at = self.vitals.next_try_at = now + pause_seconds(self._failures, self._random)
         self._pause_over.clear()
         self._exchange.disconnect(LinkLost if was_up else LinkDown, reason)
-        level = logging.DEBUG if reason == self._told_reason else logging.WARNING
-        self._told_reason = reason
-        _log.log(level, "link to %s (%s) is down: %s", self.server_login, self.url, reason)
+        _log.log(self._outage.down(now), "link to %s (%s) is down: %s", self.server_login, self.url, reason)
         self._failures += 1
         await self._hang_up(UNSUPPORTED_DATA if isinstance(error, BinaryFrame) else NORMAL_CLOSURE)
-        with suppress(TimeoutError):
-            await within(self._clock, next_try_at - self._clock.monotonic(), self._pause_over.wait())
+        await self._rest(next_try_at)
         self.vitals.next_try_at = None
+
+    async def _rest(self, next_try_at: float) -> None:
+        """Wait for the end of the pause, or until the first step of the pauses is over and the peer has arrived.
+
+        Anybody can say hello in the peer's name, as often as he likes: it must not make this server knock as often.
+        """
+        clock, tried_at = self._clock, self.vitals.tried_at
+        assert tried_at is not None  # noqa: S101 - it was lost, so it was tried
+        earliest = tried_at + PAUSE_STEPS[0]
+        await clock.sleep(min(earliest, next_try_at) - clock.monotonic())
+        with suppress(TimeoutError):
+            await within(clock, next_try_at - clock.monotonic(), self._pause_over.wait())
 
     async def _hang_up(self, code: int) -> None:
         if self._connection is not None:
@@ -376,12 +385,6 @@ class Link:
             timed_out=self._exchange.timed_out,
             last_error=self._exchange.last_error,
         )
-
-
-def _text(frame: str | bytes) -> str:
-    if isinstance(frame, bytes):
-        raise BinaryFrame("the peer sent a binary frame")
-    return frame
 
 
 async def _ping(connection: ClientConnection) -> None:

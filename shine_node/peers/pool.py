@@ -16,6 +16,7 @@ from shine_node.peers.link import Link
 from shine_node.peers.priorities import priority_of
 from shine_node.peers.settings import PoolSettings
 from shine_node.peers.snapshot import LinkState, PoolSnapshot, log_lines
+from shine_node.peers.tries import Tries
 from shine_node.protocol.access import AccessServer
 from shine_node.protocol.errors import LinkDown
 
@@ -60,6 +61,7 @@ class Pool:
         self._random = random
         self._known: dict[str, tuple[KnownPeer, Endpoint]] = {}
         self._links: dict[_Key, Link] = {}
+        self._tries: Tries[_Key] = Tries()
         self._dialer: Dialer | None = None
         self._resolver: Resolver | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -136,7 +138,10 @@ class Pool:
         return any(link.in_force(name) for link in self._links_of(server_login) if self._is_main(link))
 
     def peer_arrived(self, server_login: str) -> None:
-        """End the reconnect pause of a server that has just introduced itself on an inbound connection."""
+        """End the reconnect pause of a server that has just introduced itself on an inbound connection.
+
+        A link is opened about once a second at most all the same: anybody can introduce himself by that name.
+        """
         for link in self._links_of(server_login):
             link.end_pause()
 
@@ -196,6 +201,7 @@ class Pool:
         dialer = self._dialer
         if dialer is None or not self._make_room():
             return None
+        key = server_login.lower(), endpoint
         link = Link(
             server_login=server_login,
             url=endpoint.url,
@@ -206,8 +212,9 @@ class Pool:
             dialer=dialer,
             random=self._random,
             on_connected=self._connected,
+            not_before=self._tries.not_before(key),
         )
-        self._links[server_login.lower(), endpoint] = link
+        self._links[key] = link
         link.start()
         return link
 
@@ -227,6 +234,7 @@ class Pool:
 
     def _drop(self, key: _Key, reason: str) -> None:
         link = self._links.pop(key)
+        self._tries.note(key, link.vitals.tried_at, self._clock.monotonic())
         link.stop(reason)
         self._spawn(link.wait_stopped(), f"stop {link.server_login}")
 

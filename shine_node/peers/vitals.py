@@ -18,6 +18,8 @@ class Vitals:
         self._clock = clock
         self.used_at = clock.monotonic()
         """The last request or answer: an idle link on demand is closed by it."""
+        self.tried_at: float | None = None
+        """When it last began to be opened."""
         self.connects = 0
         self.connected_at: float | None = None
         self.active_at: float | None = None

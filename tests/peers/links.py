@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
@@ -37,6 +38,7 @@ async def link_to(
     permanent: bool = True,
     on_connected: Callable[[Link], None] = lambda link: None,
     random: Callable[[], float] = lambda: 1.0,
+    not_before: float = -math.inf,
     **changes: Any,
 ) -> AsyncIterator[Link]:
     """Make a link, start it, and stop it in the end."""
@@ -59,6 +61,7 @@ async def link_to(
         dialer=dialer,
         random=random,
         on_connected=on_connected,
+        not_before=not_before,
     )
     link.start()
     try:

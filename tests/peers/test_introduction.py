@@ -1,9 +1,14 @@
 from typing import Any
 
 import pytest
+from websockets.asyncio.client import connect
 
-from shine_node.peers.introduction import HelloFailed, judge_hello
+from shine_node.peers.introduction import HelloFailed, introduce, judge_hello
 from shine_node.protocol.envelope import Answer
+from tests.peers.conftest import Run
+from tests.support.scripted_peer import PeerConnection, ScriptedPeer
+
+pytestmark = pytest.mark.core
 
 GOOD = {
     "accepted": True,
@@ -51,3 +56,22 @@ def test_a_success_is_no_older_peer_whatever_stands_in_error() -> None:
 def test_answers_that_make_the_link_useless(given: Answer, complaint: str) -> None:
     with pytest.raises(HelloFailed, match=complaint):
         judge_hello(given, "server2")
+
+
+def test_the_hello_is_sent_as_the_seed_has_it_and_its_own_answer_counts(run: Run) -> None:
+    async def reply(connection: PeerConnection, request: dict[str, Any]) -> None:
+        await connection.send("no json")
+        await connection.answer({**request, "requestId": "another"}, {**GOOD, "serverLogin": "server3"})
+        await connection.answer(request, GOOD)
+
+    async def story() -> None:
+        async with ScriptedPeer(script={"ServerHello": reply}) as peer:
+            async with connect(peer.url, proxy=None, compression=None) as ours:
+                hello = await introduce(ours, "41", own_login="server1", expected_login="server2")
+            assert hello is not None
+            assert hello.server_login == "server2"
+            [request] = peer.connections[0].requests
+            assert (request["op"], request["requestId"]) == ("ServerHello", "41")
+            assert (request["payload"]["serverLogin"], request["payload"]["protocolVersion"]) == ("server1", 1)
+
+    run(story())

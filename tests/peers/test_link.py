@@ -12,6 +12,7 @@ from shine_node.peers.snapshot import LinkState
 from shine_node.protocol.errors import CallerTimeout, LinkDown, LinkLost, PeerRefused, QueueFull, RequestTimeout
 from tests.peers.conftest import Run
 from tests.peers.links import BATCH, BLOCKS, STATUS, ask, closed_port, failure, link_to, until, until_state
+from tests.peers.raw import raw_server
 from tests.support.clock import ManualClock, settle
 from tests.support.scripted_peer import Holder, PeerConnection, ScriptedPeer, never, success
 
@@ -697,6 +698,7 @@ def test_an_inbound_hello_ends_the_pause(run: Run) -> None:
         clock = ManualClock()
         async with ScriptedPeer() as peer, link_to(peer.url, clock) as link:
             await until_state(link, CONNECTED)
+            await clock.advance(1)
             link.end_pause()
             await settle()
             peer.connections[0].cut()
@@ -710,19 +712,100 @@ def test_an_inbound_hello_ends_the_pause(run: Run) -> None:
     run(story())
 
 
-def test_the_same_complaint_is_logged_once(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+def test_hellos_without_end_open_it_no_more_than_once_a_second(run: Run) -> None:
+    """Anybody can say hello in the name of a server that is down, and would have this one knock there for him."""
+
     async def story() -> None:
         clock = ManualClock()
-        with closed_port() as port:
-            async with link_to(f"ws://127.0.0.1:{port}/", clock) as link:
-                for step in (1, 2, 5, 10):
-                    await until_state(link, PAUSE)
-                    await clock.advance(step)
+        async with (
+            raw_server(b"HTTP/1.1 503 Service Unavailable\r\n\r\n") as (port, seen),
+            link_to(f"ws://127.0.0.1:{port}/", clock) as link,
+        ):
+            for second in range(1, 6):
                 await until_state(link, PAUSE)
+                await until(lambda: link._connection is None)
+                assert seen.accepted == second
+                for _ in range(9):
+                    await clock.advance(0.1)
+                    link.end_pause()
+                    await settle()
+                    assert link.state is PAUSE
+                    assert isinstance(await failure(ask(link)), LinkDown), "nobody is kept waiting meanwhile"
+                await clock.advance(0.1)
+            await until_state(link, PAUSE)
+            assert seen.accepted == 6
+            assert link.snapshot().next_try_ms == clock.now_ms() + 40_000, "the steps go on"
 
     run(story())
-    warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert len(warnings) == 1
+
+
+def test_a_peer_that_hangs_up_after_each_hello_is_not_opened_more_often_either(run: Run) -> None:
+    async def hello(connection: PeerConnection, request: dict[str, Any]) -> None:
+        await connection.answer(request, {"serverLogin": "server2", "protocolVersion": 1, "capabilities": []})
+        connection.cut()
+
+    async def story() -> None:
+        clock = ManualClock()
+        async with ScriptedPeer(script={"ServerHello": hello}) as peer, link_to(peer.url, clock) as link:
+            for second in range(1, 5):
+                await until(lambda: link.state is PAUSE and link._connection is None)
+                link.end_pause()
+                await clock.advance(0.9)
+                assert len(peer.connections) == second
+                await clock.advance(0.1)
+                await peer.until_connected(second + 1)
+
+    run(story())
+
+
+def test_a_link_is_not_opened_before_its_time(run: Run) -> None:
+    async def story() -> None:
+        clock = ManualClock()
+        async with ScriptedPeer() as peer, link_to(peer.url, clock, not_before=clock.monotonic() + 5) as link:
+            request = ask(link)
+            await clock.advance(4.9)
+            assert link.state is CONNECTING
+            assert peer.connections == []
+            await clock.advance(0.1)
+            assert await request == {}
+            assert link.vitals.tried_at == clock.monotonic()
+
+    run(story())
+
+
+def test_an_outage_is_logged_once_though_its_reasons_take_turns(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    mood = {"fine": False}
+
+    async def hello(connection: PeerConnection, request: dict[str, Any]) -> None:
+        if mood["fine"]:
+            await connection.answer(request, {"serverLogin": "server2", "protocolVersion": 1, "capabilities": []})
+        else:
+            status = 500 + len(connection.peer.connections) % 2
+            await connection.refuse(request, status, "MOODY")
+
+    async def story() -> None:
+        clock = ManualClock()
+        async with ScriptedPeer(script={"ServerHello": hello}) as peer, link_to(peer.url, clock) as link:
+            for number, step in enumerate((1, 2, 5, 10, 20, 40), 1):
+                await peer.until_connected(number)
+                await until(lambda: link.state is PAUSE and link._connection is None)
+                mood["fine"] = number == 6
+                await clock.advance(step)
+            await until_state(link, CONNECTED)
+            await clock.advance(60)
+            peer.live[0].cut()
+            await until_state(link, PAUSE)
+
+    run(story())
+    told = [record for record in caplog.records if record.name == "shine_node.peers.link"]
+    levels = {level: [r.getMessage() for r in told if r.levelno == level] for level in {r.levelno for r in told}}
+    assert len(levels[logging.WARNING]) == 2, "one for each outage"
+    assert "501 MOODY" in levels[logging.WARNING][0]
+    assert len(levels[logging.DEBUG]) == 5
+    assert "500 MOODY" in levels[logging.DEBUG][0]
+    assert len(levels[logging.INFO]) == 1
+    assert "is up" in levels[logging.INFO][0]
 
 
 # --- on demand ---

@@ -19,6 +19,7 @@ from shine_node.protocol.errors import CallerTimeout, LinkDown, LinkLost
 from tests.peers.certificates import Authority
 from tests.peers.conftest import Run
 from tests.peers.links import BATCH, BLOCKS, OWN_LOGIN, STATUS, closed_port, failure, make_settings, start, until
+from tests.peers.raw import raw_server
 from tests.support.clock import ManualClock, settle
 from tests.support.scripted_peer import Holder, ScriptedPeer, never
 
@@ -232,6 +233,7 @@ def test_authorities_are_read_again(run: Run, tmp_path: Path) -> None:
                 pool.reload_authorities()
             old.ca_file.write_text(good)
             pool.reload_authorities()
+            await house.clock.advance(1)
             pool.peer_arrived("server2")
             await until(lambda: states(pool) == [LinkState.IDLE])
             assert await request(pool, peer.url) == {}
@@ -523,6 +525,7 @@ def test_an_inbound_hello_ends_the_pause_of_that_server_only(run: Run) -> None:
             house = House(KnownPeer("server2", two.url, True), KnownPeer("server3", three.url, True))
             async with house.open() as pool:
                 await until(lambda: len(house.connected) == 2)
+                await house.clock.advance(1)
                 for peer in (two, three):
                     peer.connections[0].cut()
                 await until(lambda: states(pool) == [LinkState.PAUSE] * 2)
@@ -531,6 +534,26 @@ def test_an_inbound_hello_ends_the_pause_of_that_server_only(run: Run) -> None:
                 assert house.connected[2] == "server2"
                 assert states(pool) == [LinkState.CONNECTED, LinkState.PAUSE]
                 pool.peer_arrived("nobody")
+
+    run(story())
+
+
+def test_a_link_that_is_dropped_and_made_again_keeps_the_pace(run: Run) -> None:
+    """Whoever can have links dropped, by filling the pool, cannot have one place knocked at more often by that."""
+
+    async def story() -> None:
+        async with ScriptedPeer("b") as other, raw_server(b"HTTP/1.1 404 Not Found\r\n\r\n") as (port, seen):
+            house = House(max_connections=1)
+            async with house.open() as pool:
+                for tries in range(1, 4):
+                    asked = request(pool, f"ws://127.0.0.1:{port}/", login="a")
+                    if tries > 1:
+                        await house.clock.advance(0.9)
+                        assert seen.accepted == tries - 1
+                        await house.clock.advance(0.1)
+                    assert "HTTP 404" in str(await failure(asked))
+                    assert seen.accepted == tries
+                    assert await request(pool, other.url, login="b") == {}, "it takes the place"
 
     run(story())
 
