@@ -1,4 +1,4 @@
-"""Clients that let what they are sent wait, against the library's connection with its two bounds, on real sockets."""
+"""Clients that let what they are sent wait, against the library's connection with its bounds, on real sockets."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import uvloop
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
+from shine_node.api import guarded as guarded_module
 from shine_node.api.guarded import GuardedConnection
 from tests.api.talk import Talk
 from tests.support.nodes import PATIENCE, eventually
@@ -98,7 +99,37 @@ def test_one_that_reads_is_left_alone(run: Any) -> None:
     run(story())
 
 
-def test_one_that_only_pings_is_cut_when_too_much_waits(run: Any) -> None:
+def test_a_flood_of_empty_pings_is_cut_after_a_few_whatever_comes_in_one_piece(run: Any) -> None:
+    """One stranger who wrote them for five seconds once kept every other client waiting for as long."""
+
+    async def story() -> None:
+        async with a_house() as house:
+            talk = await Talk.open(house.url)
+            talk.socket.transport.write(b"\x89\x80abcd" * 100_000)
+            await house.until_ended(1)
+            [connection] = house.connections
+            in_a_stretch = guarded_module.STRETCH_BYTES // len(b"\x89\x80abcd") + 1
+            assert 0 < connection._control_frames <= guarded_module.MAX_CONTROL_FRAMES + in_a_stretch
+            talk.leave()
+
+    run(story())
+
+
+def test_pings_are_counted_anew_after_a_while(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guarded_module, "COUNT_SECONDS", 0.0)
+
+    async def story() -> None:
+        async with a_house() as house, await Talk.open(house.url) as talk:
+            for _ in range(guarded_module.MAX_CONTROL_FRAMES + 50):
+                await asyncio.wait_for(await talk.socket.ping(), PATIENCE)
+            assert house.ended == 0
+
+    run(story())
+
+
+def test_one_that_only_pings_is_cut_when_too_much_waits(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guarded_module, "MAX_CONTROL_FRAMES", 10**9)
+
     async def story() -> None:
         async with a_house(most_unread=65536) as house:
             talk = await house.narrow()
