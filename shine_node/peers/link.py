@@ -15,6 +15,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.protocol import State
 
 from shine_node.clock import Clock
+from shine_node.peers.alarm import Alarm
 from shine_node.peers.answers import BinaryFrame, next_answer
 from shine_node.peers.backoff import PAUSE_STEPS, pause_seconds
 from shine_node.peers.dial import Dialer, DialFailed
@@ -78,11 +79,12 @@ class Link:
         self._random = random
         self._on_connected = on_connected
         self._not_before = not_before
+        self._alarm = Alarm(clock)
         self._exchange = Exchange(
             server_login,
             max_waiting=settings.max_queue_per_peer,
             request_seconds=settings.request_timeout_seconds,
-            on_deadline=self._wake_by,
+            on_deadline=self._alarm.wake_by,
         )
         self._connection: ClientConnection | None = None
         self._hello: Hello | None = None
@@ -93,8 +95,6 @@ class Link:
         self._failures = 0
         self._wanted = asyncio.Event()
         self._pause_over = asyncio.Event()
-        self._alarm = asyncio.Event()
-        self._alarm_at = math.inf
         self.vitals = Vitals(clock)
         self._ping: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -104,11 +104,21 @@ class Link:
         self._spawn(self._run(), "run")
         self._spawn(self._keep_time(), "time")
 
-    def stop(self, reason: str) -> None:
-        """End its life: fail its requests with ``LinkLost`` and let ``wait_stopped`` see the connection closed."""
+    def stop(self, reason: str, *, abruptly: bool = False) -> None:
+        """End its life: fail its requests and let ``wait_stopped`` see the connection closed.
+
+        Requests fail with ``LinkLost``, or with ``LinkDown`` where there was no connection yet.
+
+        Args:
+            reason: what they are told.
+            abruptly: without a closing handshake, which a peer may draw out.
+        """
+        error = LinkLost if self.state is LinkState.CONNECTED else LinkDown
         self.state = LinkState.CLOSED
         self._reason = reason
-        self._exchange.disconnect(LinkLost, reason)
+        self._exchange.disconnect(error, reason)
+        if abruptly and self._connection is not None:
+            self._connection.transport.abort()
         for task in self._tasks:
             task.cancel()
 
@@ -121,6 +131,14 @@ class Link:
     def busy(self) -> bool:
         """Whether a request waits or is under way."""
         return self._exchange.busy
+
+    @property
+    def waits_since(self) -> float | None:
+        """Since when the peer has let this server wait for a connection or an answer, monotonic; ``None`` if not."""
+        if self.state is LinkState.CONNECTING:
+            return self.vitals.tried_at
+        in_flight = self._exchange.in_flight
+        return in_flight.slot_deadline - self._settings.request_timeout_seconds if in_flight is not None else None
 
     async def request(
         self, op: str, payload: Mapping[str, object], priority: Priority, seconds: float
@@ -151,7 +169,7 @@ class Link:
             return
         self.permanent = permanent
         self._wanted.set()
-        self._wake_by(self._clock.monotonic())
+        self._alarm.wake_by(self._clock.monotonic())
 
     def end_pause(self) -> None:
         """Try again soon: somebody who calls himself the peer has shown that he is there."""
@@ -220,7 +238,7 @@ class Link:
         self._failures = 0
         vitals.connected(now)
         exchange.connect(self._transmit, now)
-        self._wake_by(now)
+        self._alarm.wake_by(now)
         older = "" if self._hello else ", an older peer"
         _log.log(self._outage.up(now), "link to %s (%s) is up%s", self.server_login, self.url, older)
         self._on_connected(self)
@@ -232,7 +250,7 @@ class Link:
                 if answer is not None and exchange.receive(answer, now):
                     vitals.used_at = now
                     if not self.permanent:
-                        self._wake_by(now + self._settings.idle_close_seconds)
+                        self._alarm.wake_by(now + self._settings.idle_close_seconds)
         except ConnectionClosed:
             if not self._retired:
                 raise
@@ -287,10 +305,6 @@ class Link:
 
     # --- time ---
 
-    def _wake_by(self, at: float) -> None:
-        if at < self._alarm_at:
-            self._alarm.set()
-
     async def _keep_time(self) -> None:
         while True:
             now = self._clock.monotonic()
@@ -299,13 +313,7 @@ class Link:
             due = self._exchange.next_deadline()
             if self.state is LinkState.CONNECTED:
                 due = min(due, self._tend(now))
-            self._alarm.clear()
-            self._alarm_at = due
-            with suppress(TimeoutError):
-                if due == math.inf:
-                    await self._alarm.wait()
-                else:
-                    await within(self._clock, due - now, self._alarm.wait())
+            await self._alarm.wait(due)
 
     def _tend(self, now: float) -> float:
         """Ping or close the connection if that is due; return when to look again."""
@@ -349,7 +357,7 @@ class Link:
             pass  # the reader has seen it too
         finally:
             self._ping = None
-            self._alarm.set()
+            self._alarm.wake_by(self._clock.monotonic())
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work, name=f"link {self.server_login} {name}")

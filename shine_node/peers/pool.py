@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random as random_module
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from shine_node.clock import Clock
@@ -13,6 +13,7 @@ from shine_node.peers.address import Endpoint, parse_endpoint
 from shine_node.peers.dial import Dialer, Resolver, make_tls_context
 from shine_node.peers.directory import KnownPeer
 from shine_node.peers.link import Link
+from shine_node.peers.places import Holder, most_kept, most_of_one_place, who_gives_way
 from shine_node.peers.priorities import priority_of
 from shine_node.peers.settings import PoolSettings
 from shine_node.peers.snapshot import LinkState, PoolSnapshot, log_lines
@@ -26,6 +27,10 @@ _log = logging.getLogger(__name__)
 
 _Key = tuple[str, Endpoint]
 """What makes two links one: the server's login in lower case, and the place."""
+
+
+class NoRoom(Exception):
+    """Another link would be one too many; the text says which bound is reached."""
 
 
 class Pool:
@@ -65,6 +70,8 @@ class Pool:
         self._dialer: Dialer | None = None
         self._resolver: Resolver | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping: set[asyncio.Task[None]] = set()
+        self._share = most_of_one_place(settings.max_connections)
         self._complaints: set[str] = set()
 
     async def start(self) -> None:
@@ -88,7 +95,7 @@ class Pool:
         self._spawn(self._every(settings.snapshot_seconds, self._log_snapshot), "snapshot")
 
     async def close(self) -> None:
-        """Close every link and end every task, within the time of a closing handshake; what waits gets ``LinkLost``."""
+        """Close every link and end every task, within the time of a closing handshake; what waits fails."""
         self._dialer = None
         for task in self._tasks:
             task.cancel()
@@ -180,10 +187,10 @@ class Pool:
             raise LinkDown(server.server_login, op, "this is this server itself")
         if self._dialer is None:
             raise LinkDown(server.server_login, op, "this server is not running")
-        link = self._add(server.server_login, endpoint, permanent=False)
-        if link is None:
-            raise LinkDown(server.server_login, op, "all connections of server.pool.maxConnections are in use")
-        return link
+        try:
+            return self._add(self._dialer, server.server_login, endpoint, permanent=False)
+        except NoRoom as full:
+            raise LinkDown(server.server_login, op, str(full)) from None
 
     def _is_self(self, login: str, endpoint: Endpoint) -> bool:
         return login == self._own_login.lower() or endpoint == self._own_endpoint
@@ -197,10 +204,8 @@ class Pool:
         known = self._known.get(link.server_login.lower())
         return known is None or known[1].url == link.url
 
-    def _add(self, server_login: str, endpoint: Endpoint, *, permanent: bool) -> Link | None:
-        dialer = self._dialer
-        if dialer is None or not self._make_room():
-            return None
+    def _add(self, dialer: Dialer, server_login: str, endpoint: Endpoint, *, permanent: bool) -> Link:
+        self._make_room(endpoint, permanent=permanent)
         key = server_login.lower(), endpoint
         link = Link(
             server_login=server_login,
@@ -218,25 +223,44 @@ class Pool:
         link.start()
         return link
 
-    def _make_room(self) -> bool:
-        """Have room for one more link, at the expense of the one on demand that is least needed."""
-        if len(self._links) < self._settings.max_connections:
-            return True
-        spare = [
-            (link.state is LinkState.CONNECTED, link.vitals.used_at, key)
-            for key, link in self._links.items()
-            if not link.permanent and not link.busy
-        ]
-        if not spare:
+    def _make_room(self, endpoint: Endpoint, *, permanent: bool) -> None:
+        """Have room for one more link, at the expense of the one on demand that is least needed.
+
+        Raises:
+            NoRoom: there is none.
+        """
+        most, share = self._settings.max_connections, self._share
+        place = (endpoint.host, endpoint.port)
+        if not permanent:
+            there = [key for key, link in self._links.items() if (key[1].host, key[1].port) == place]
+            there = [key for key in there if not self._links[key].permanent]
+            if len(there) >= share and not self._give_one_up(there):
+                raise NoRoom(f"all {share} connections that {place[0]} port {place[1]} may have are in use")
+        if len(self._links) >= most and not self._give_one_up(self._links):
+            raise NoRoom("all connections of server.pool.maxConnections are in use")
+
+    def _give_one_up(self, keys: Iterable[_Key]) -> bool:
+        links = ((key, self._links[key]) for key in keys)
+        key = who_gives_way(
+            (
+                Holder(key, link.state, link.busy, link.vitals.used_at, link.waits_since)
+                for key, link in links
+                if not link.permanent
+            ),
+            self._clock.monotonic(),
+        )
+        if key is None:
             return False
-        self._drop(min(spare)[2], "its place was needed")
+        self._drop(key, "its place was needed", abruptly=len(self._stopping) >= self._share)
         return True
 
-    def _drop(self, key: _Key, reason: str) -> None:
+    def _drop(self, key: _Key, reason: str, *, abruptly: bool = False) -> None:
         link = self._links.pop(key)
         self._tries.note(key, link.vitals.tried_at, self._clock.monotonic())
-        link.stop(reason)
-        self._spawn(link.wait_stopped(), f"stop {link.server_login}")
+        link.stop(reason, abruptly=abruptly)
+        stopping = self._spawn(link.wait_stopped(), f"stop {link.server_login}")
+        self._stopping.add(stopping)
+        stopping.add_done_callback(self._stopping.discard)
 
     def _connected(self, link: Link) -> None:
         if self._on_connected is not None and self._is_main(link):
@@ -264,15 +288,28 @@ class Pool:
             if now is not None and now[1] != endpoint and (login, endpoint) in self._links:
                 self._drop((login, endpoint), f"its address is now {now[1].url}")
         self._sweep()
+        self._keep_links()
         for login, (peer, endpoint) in self._known.items():
             link = self._links.get((login, endpoint))
-            if link is None:
-                if peer.permanent and self._add(peer.server_login, endpoint, permanent=True) is None:
-                    self._complain(f"no permanent link to {peer.server_login}: server.pool.maxConnections is too small")
-                continue
-            link.set_permanent(peer.permanent)
-            if before.get(login) != (peer, endpoint) and link.state is LinkState.CONNECTED:
+            if link is not None and before.get(login) != (peer, endpoint) and link.state is LinkState.CONNECTED:
                 self._connected(link)  # told anew: it was another's before, nobody's, or one that may be closed
+
+    def _keep_links(self) -> None:
+        """Have a permanent link to each peer that is to have one, as far as there is room."""
+        most, kept = most_kept(self._settings.max_connections), 0
+        for login, (peer, endpoint) in self._known.items():
+            link = self._links.get((login, endpoint))
+            keep = peer.permanent and kept < most
+            try:
+                if link is not None:
+                    link.set_permanent(keep)
+                elif keep and self._dialer is not None:
+                    self._add(self._dialer, peer.server_login, endpoint, permanent=True)
+            except NoRoom:
+                keep = False
+            kept += keep
+            if peer.permanent and not keep:
+                self._complain(f"no permanent link to {peer.server_login}: server.pool.maxConnections is too small")
 
     def _usable(self, peers: Iterable[KnownPeer]) -> dict[str, tuple[KnownPeer, Endpoint]]:
         """Return the peers by login, without this server itself; the first one of a login counts."""
@@ -315,7 +352,8 @@ class Pool:
             await self._clock.sleep(seconds)
             work()
 
-    def _spawn(self, work: Any, name: str) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work, name=f"pool {name}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task

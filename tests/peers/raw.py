@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 
 from tests.support.scripted_peer import PATIENCE
 
@@ -73,3 +73,12 @@ async def silent_port() -> AsyncIterator[int]:
             except TimeoutError:
                 break
         yield address[1]
+
+
+@contextlib.contextmanager
+def tarpit() -> Iterator[int]:
+    """Hold a port where connections are made, and nothing is ever said."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(100)
+        yield listener.getsockname()[1]

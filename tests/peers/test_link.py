@@ -12,7 +12,7 @@ from shine_node.peers.snapshot import LinkState
 from shine_node.protocol.errors import CallerTimeout, LinkDown, LinkLost, PeerRefused, QueueFull, RequestTimeout
 from tests.peers.conftest import Run
 from tests.peers.links import BATCH, BLOCKS, STATUS, ask, closed_port, failure, link_to, until, until_state
-from tests.peers.raw import raw_server
+from tests.peers.raw import raw_server, tarpit
 from tests.support.clock import ManualClock, settle
 from tests.support.scripted_peer import Holder, PeerConnection, ScriptedPeer, never, success
 
@@ -841,7 +841,7 @@ def test_what_is_asked_while_it_closes_waits_for_the_next_connection(run: Run) -
             await ask(link)
             await clock.advance(29.9)
             clock._move_to(clock.monotonic() + 0.2)
-            link._wake_by(0.0)
+            link._alarm.wake_by(0.0)
             await until_state(link, IDLE)
             assert await ask(link) == {}
             assert len(peer.connections) == 2
@@ -948,6 +948,55 @@ def test_stopping_fails_what_waits_and_says_goodbye(run: Run) -> None:
                 assert "over" in str(error)
             await link.wait_stopped()
             assert peer.connections[0].closed_with == 1001
+
+    run(story())
+
+
+def test_stopping_before_there_is_a_connection(run: Run) -> None:
+    async def story() -> None:
+        with tarpit() as port:
+            async with link_to(f"ws://127.0.0.1:{port}/", ManualClock()) as link:
+                waiting = ask(link)
+                await until_state(link, CONNECTING)
+                link.stop("over", abruptly=True)
+                error = await failure(waiting)
+                assert isinstance(error, LinkDown)
+                assert "over" in str(error)
+
+    run(story())
+
+
+def test_stopping_abruptly_does_without_the_closing_handshake(run: Run) -> None:
+    async def story() -> None:
+        async with ScriptedPeer(script={STATUS: never}) as peer, link_to(peer.url, ManualClock()) as link:
+            asked = ask(link)
+            await peer.until_asked(1)
+            link.stop("over", abruptly=True)
+            assert isinstance(await failure(asked), LinkLost)
+            await link.wait_stopped()
+            await peer.until(lambda: peer.connections[0].closed_with == 1006)
+
+    run(story())
+
+
+def test_since_when_the_peer_lets_this_server_wait(run: Run) -> None:
+    async def story() -> None:
+        clock, hello, held = ManualClock(), Holder(), Holder()
+        script = {"ServerHello": hello, STATUS: held}
+        async with ScriptedPeer(script=script) as peer, link_to(peer.url, clock, permanent=False) as link:
+            assert link.waits_since is None
+            begun = clock.monotonic()
+            asked = ask(link)
+            await peer.until_connected()
+            await clock.advance(3)
+            assert link.waits_since == begun
+            await hello.answer({"serverLogin": "server2", "protocolVersion": 1, "capabilities": []})
+            await peer.until_asked(1)
+            await clock.advance(2)
+            assert link.waits_since == begun + 3
+            await held.answer()
+            await asked
+            assert link.waits_since is None
 
     run(story())
 

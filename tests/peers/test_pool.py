@@ -19,13 +19,14 @@ from shine_node.protocol.errors import CallerTimeout, LinkDown, LinkLost
 from tests.peers.certificates import Authority
 from tests.peers.conftest import Run
 from tests.peers.links import BATCH, BLOCKS, OWN_LOGIN, STATUS, closed_port, failure, make_settings, start, until
-from tests.peers.raw import raw_server
+from tests.peers.raw import raw_server, tarpit
 from tests.support.clock import ManualClock, settle
 from tests.support.scripted_peer import Holder, ScriptedPeer, never
 
 pytestmark = pytest.mark.core
 
 OWN_URL = "ws://127.0.0.1:9/ws"
+DELIVERY = "ReceiveIncomingMessage"
 
 
 class House:
@@ -495,6 +496,138 @@ def test_the_link_that_is_least_needed_makes_room(run: Run) -> None:
                     assert set(links(pool)) == {kept.url, busy.url, first.url}, "what is not connected goes first"
                 await held.answer()
                 assert await running == {}
+
+    run(story())
+
+
+def test_routes_into_nothing_do_not_keep_a_message_from_a_server_that_is_there(run: Run) -> None:
+    """Anybody can have records that name places where a connection is made and nothing is ever said."""
+
+    async def story() -> None:
+        house = House(max_connections=6)
+        with contextlib.ExitStack() as stack:
+            ports = [stack.enter_context(tarpit()) for _ in range(3)]
+            async with ScriptedPeer("good") as good, ScriptedPeer("best") as best, house.open() as pool:
+                dead = []
+                for number in range(6):
+                    url = f"ws://127.0.0.1:{ports[number // 2]}/{number}"
+                    dead.append(request(pool, url, DELIVERY, login=f"dead{number}"))
+                    await house.clock.advance(0.1)
+                assert states(pool) == [LinkState.CONNECTING] * 6
+                early = await failure(request(pool, good.url, DELIVERY, login="good"))
+                assert isinstance(early, LinkDown)
+                assert "server.pool.maxConnections" in str(early)
+                assert not any(task.done() for task in dead), "a link is given a second"
+                await house.clock.advance(0.4)
+                assert await request(pool, good.url, DELIVERY, login="good") == {}
+                error = await failure(dead[0])
+                assert isinstance(error, LinkDown), "the one that has been connecting longest"
+                assert "its place was needed" in str(error)
+                assert not any(task.done() for task in dead[1:])
+                assert await request(pool, best.url, DELIVERY, login="best") == {}
+                assert not any(task.done() for task in dead[1:]), "idle links go before those that are being opened"
+                assert len(states(pool)) == 6
+
+    run(story())
+
+
+def test_peers_that_say_hello_and_nothing_more_do_not_either(run: Run) -> None:
+    async def story() -> None:
+        house = House(max_connections=2)
+        async with ScriptedPeer("mute", {DELIVERY: never}) as mute, ScriptedPeer("good") as good, house.open() as pool:
+            asked = []
+            for number in range(2):
+                url = mute.url.replace("/ws", f"/{number}")
+                asked.append(request(pool, url, DELIVERY, login="mute"))
+                await mute.until_asked(number + 1)
+                await house.clock.advance(1)
+            await house.clock.advance(2.9)
+            assert isinstance(await failure(request(pool, good.url, DELIVERY, login="good")), LinkDown)
+            await house.clock.advance(0.1)
+            assert await request(pool, good.url, DELIVERY, login="good") == {}
+            assert isinstance(await failure(asked[0]), LinkLost)
+            assert not asked[1].done()
+
+    run(story())
+
+
+def test_one_place_has_only_a_share_of_the_connections(run: Run) -> None:
+    async def story() -> None:
+        house = House(max_connections=24)
+        async with ScriptedPeer("good") as good, house.open() as pool:
+            with tarpit() as port:
+                dead = [request(pool, f"ws://127.0.0.1:{port}/{number}", login="dead") for number in range(3)]
+                await house.clock.advance(0.5)
+                refused = await failure(request(pool, f"wss://127.0.0.1:{port}/", login="another"))
+                assert isinstance(refused, LinkDown)
+                assert f"all 3 connections that 127.0.0.1 port {port} may have are in use" in str(refused)
+                assert await request(pool, good.url, login="good") == {}, "another port is another place"
+                await house.clock.advance(0.5)
+                dead.append(request(pool, f"ws://127.0.0.1:{port}/3", login="dead"))
+                assert "its place was needed" in str(await failure(dead[0]))
+                assert not any(task.done() for task in dead[1:])
+                assert len(states(pool)) == 4
+
+    run(story())
+
+
+def test_permanent_links_are_no_part_of_that_share_and_leave_some_places(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        async with ScriptedPeer("good") as good, ScriptedPeer("kept") as kept:
+            with tarpit() as port:
+                dead = [KnownPeer(f"d{number}", f"ws://127.0.0.1:{port}/{number}", True) for number in range(20)]
+                house = House(KnownPeer("kept", kept.url, True), *dead, max_connections=16)
+                async with house.open() as pool:
+                    await until(lambda: house.connected == ["kept"])
+                    assert sum(link.permanent for link in links(pool).values()) == 14
+                    assert await request(pool, good.url, login="good") == {}
+                    rare = request(pool, dead[19].url, login="d19")
+                    await house.clock.advance(0.5)
+                    assert len(states(pool)) == 16
+                    house.known = [dead[19], *dead[:19]]
+                    pool.refresh()
+                    kept_open = {url for url, link in links(pool).items() if link.permanent}
+                    assert kept_open == {peer.url for peer in [dead[19], *dead[:13]]}, "those that come first"
+                    assert not links(pool)[kept.url].permanent
+                    assert not rare.done()
+
+    run(story())
+    told = [record for record in caplog.records if "no permanent link to d13" in record.getMessage()]
+    assert len(told) == 1
+
+
+def test_a_permanent_link_waits_for_its_place(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        house = House(max_connections=1)
+        async with ScriptedPeer() as peer, house.open() as pool:
+            with tarpit() as port:
+                dead = request(pool, f"ws://127.0.0.1:{port}/", login="dead")
+                house.known = [KnownPeer("server2", peer.url, True)]
+                pool.refresh()
+                assert peer.url not in links(pool)
+                await house.clock.advance(1)
+                pool.refresh()
+                assert list(links(pool)) == [peer.url]
+                assert isinstance(await failure(dead), LinkDown)
+                await until(lambda: house.connected == ["server2"])
+
+    run(story())
+    assert "no permanent link to server2" in caplog.text
+
+
+def test_links_that_are_slow_to_close_are_bounded_too(run: Run) -> None:
+    async def story() -> None:
+        house = House(max_connections=2)
+        async with ScriptedPeer("slow") as slow, house.open() as pool:
+            for number in range(8):
+                await request(pool, slow.url.replace("/ws", f"/{number}"), login="slow")
+                slow.connections[number].freeze()
+                await house.clock.advance(1)
+            assert len(pool._stopping) <= 2
+            ours = [task for task in asyncio.all_tasks() if task.get_name().startswith("link slow run")]
+            assert len(ours) <= 4
 
     run(story())
 
