@@ -604,6 +604,7 @@ def test_a_permanent_link_waits_for_its_place(run: Run, caplog: pytest.LogCaptur
         async with ScriptedPeer() as peer, house.open() as pool:
             with tarpit() as port:
                 dead = request(pool, f"ws://127.0.0.1:{port}/", login="dead")
+                await settle()
                 house.known = [KnownPeer("server2", peer.url, True)]
                 pool.refresh()
                 assert peer.url not in links(pool)
