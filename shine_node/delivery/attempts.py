@@ -100,10 +100,13 @@ class Attempts:
         Raises:
             LinkError: it gave no answer.
         """
-        payload: dict[str, object] = {"messageKey": str(MessageKey(message, message_type + 1))}
+        key = str(MessageKey(message, message_type + 1))
+        payload: dict[str, object] = {"messageKey": key}
         if revision_ms:
             payload["revisionMs"] = revision_ms
         answer = await self._peers.request(other, "GetDmDeliveryStatus", payload)
+        if answer.get("messageKey") != key:
+            return False  # it speaks of another message, or of none
         if revision_ms and answer.get("revisionMs") != revision_ms:
             return False  # an older peer speaks of some revision, not of this one
         return answer.get("delivered") is True

@@ -104,10 +104,10 @@ async def yes(server: AccessServer, op: str, payload: Payload) -> Payload:
 
 
 def answers(**payload: Any) -> Behaviour:
-    """Answer with a payload."""
+    """Answer with a payload; it names the message that was asked about, where it does not say otherwise."""
 
-    async def behaviour(server: AccessServer, op: str, _: Payload) -> Payload:
-        return payload
+    async def behaviour(server: AccessServer, op: str, asked: Payload) -> Payload:
+        return {key: value for key, value in asked.items() if key == "messageKey"} | payload
 
     return behaviour
 

@@ -360,6 +360,8 @@ def test_asking_names_the_message_and_nothing_else(tmp_path: Path) -> None:
         {"known": True},
         {"known": True, "delivered": False},
         {"known": False, "delivered": False},
+        {"known": True, "delivered": True, "messageKey": "alice|bob|1|2|2"},
+        {"known": True, "delivered": True, "messageKey": None},
         {"known": True, "delivered": "true"},
         {"known": True, "delivered": 1},
         {"known": True, "delivered": None},
