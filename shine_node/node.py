@@ -90,7 +90,7 @@ class Node:
             op="DmSyncBatch",
             peers=self.pool,
             clock=self._clock,
-            apply=MessageApply(take_pair=intake.sync_pair, take_incoming=intake.sync_incoming),
+            apply=MessageApply(intake),
             shares=self.users.shares,
             page_limit=config.sync.page_limit,
             offered=lambda server_login: self.pool.capability(server_login, "dm-sync"),

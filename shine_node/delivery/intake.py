@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
 from shine_node.clock import Clock
@@ -96,8 +96,12 @@ class Intake:
         work = self._pair_work(pair, from_client=False, from_server=from_server)
         return Accepted(pair, await self._take(pair, key, work))
 
-    async def sync_pair(self, incoming_blob: bytes, outgoing_blob: bytes, *, owner: str, from_server: str) -> Accepted:
+    def sync_pair(
+        self, incoming_blob: bytes, outgoing_blob: bytes, *, owner: str, from_server: str
+    ) -> Awaitable[Stored]:
         """Take a pair of ``DmSyncBatch``: its delivery joins the schedule by its age, or is only asked about (§6).
+
+        What can be checked at once is, and raises; the rest is begun, and what is returned must be awaited.
 
         Args:
             owner: whose entry it is said to be, in lower case.
@@ -128,7 +132,7 @@ class Intake:
                 from_server=from_server,
             )
 
-        return Accepted(pair, await self._take(pair, key, work))
+        return self._take(pair, key, work)
 
     async def receive_incoming(self, blob: bytes) -> tuple[Container, Stored]:
         """Take a recipient's copy from a server: ``ReceiveIncomingMessage`` (§5.4).
@@ -136,27 +140,27 @@ class Intake:
         Raises:
             Refusal: any of §2's; nothing was stored.
         """
-        return await self._take_incoming(parse_incoming(blob, max_body_bytes=self._max_body_bytes), None)
+        container = parse_incoming(blob, max_body_bytes=self._max_body_bytes)
+        return container, await self._take_incoming(container, None)
 
-    async def sync_incoming(self, blob: bytes, *, owner: str, from_server: str) -> tuple[Container, Stored]:
-        """Take a recipient's copy of ``DmSyncBatch``; arguments and errors as for ``sync_pair``."""
+    def sync_incoming(self, blob: bytes, *, owner: str, from_server: str) -> Awaitable[Stored]:
+        """Take a recipient's copy of ``DmSyncBatch``; as ``sync_pair`` in all else."""
         container = parse_incoming(blob, max_body_bytes=self._max_body_bytes)
         _must_belong(owner, container.message.to_login)
-        return await self._take_incoming(container, from_server)
+        return self._take_incoming(container, from_server)
 
-    async def _take_incoming(self, container: Container, from_server: str | None) -> tuple[Container, Stored]:
+    def _take_incoming(self, container: Container, from_server: str | None) -> Awaitable[Stored]:
         check_clock(container, now_ms=self._clock.now_ms(), ahead_ms=PEER_AHEAD_MS)
         sender = self._known(container.message.from_login, "the sender")
         self._must_be_here(self._known(container.message.to_login, "the recipient"))
         key = sender.device_key_at(container.effective_ms)
         own_login = self._users.own_login
         now_ms = self._clock.now_ms()
-        stored = await self._take(
+        return self._take(
             (container,),
             key,
             lambda txn: store_incoming(txn, container, now_ms=now_ms, own_login=own_login, from_server=from_server),
         )
-        return container, stored
 
     def _parse_pair(self, incoming_blob: bytes, outgoing_blob: bytes, ahead_ms: int) -> Pair:
         copies = parse_pair(incoming_blob, outgoing_blob, max_body_bytes=self._max_body_bytes)
@@ -182,26 +186,18 @@ class Intake:
         if not self._users.is_here(user):
             raise NotAccessServer(f"this server is not an access server of {user.record.login}")
 
-    async def _take(
+    def _take(
         self, copies: Sequence[Container], key: bytes | None, work: Callable[[Transaction], Stored]
-    ) -> Stored:
-        """Check the signatures of all copies and store them.
-
-        Bytes that are stored already are a success whatever the keys are now (§5.2); as the transaction finds them by
-        itself, they are looked for here only where a signature does not hold.
-        """
-        try:
-            if key is None:
-                raise BadSignature("the device key of that time has been replaced: sign with the newest one")
-            checks = [(key, copy.signed_part, copy.signature) for copy in copies]
-            return await self._check_and_store(checks, work)
-        except BadSignature:
-            blobs = [copy.blob for copy in copies] + [b""]
-            with self._store.read() as txn:
-                row = identical(txn, ItemKey.of(copies[-1]), blobs[0], blobs[1])
-            if row is None:
-                raise
-            return Stored(Arrival.SAME, row)
+    ) -> Awaitable[Stored]:
+        """Begin to check the signatures of all copies and to store them."""
+        if key is None:
+            future: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
+            future.set_exception(
+                BadSignature("the device key of that time has been replaced: sign with the newest one")
+            )
+        else:
+            future = self._check_and_store([(key, copy.signed_part, copy.signature) for copy in copies], work)
+        return _Taking(self._store, copies, future)
 
     def _pair_work(
         self, pair: Pair, *, from_client: bool, from_server: str | None = None
@@ -226,15 +222,14 @@ class Intake:
 
         return work
 
-    async def _check_and_store(self, checks: list[Check], work: Callable[[Transaction], Stored]) -> Stored:
+    def _check_and_store(self, checks: list[Check], work: Callable[[Transaction], Stored]) -> asyncio.Future[Stored]:
         loop = asyncio.get_running_loop()
         submission = _Checked(checks, Job(work, loop.create_future()))
         if not self._gathered:
             # What arrives within this turn of the loop goes to the pool together.
             loop.call_soon(self._hand_over)
         self._gathered.append(submission)
-        stored: Stored = await submission.job.future
-        return stored
+        return submission.job.future
 
     def _hand_over(self) -> None:
         gathered, self._gathered = self._gathered, []
@@ -267,6 +262,37 @@ class Intake:
             loop = refused[0][0].job.future.get_loop()
             with contextlib.suppress(RuntimeError):  # the loop has been closed: nobody waits any more
                 loop.call_soon_threadsafe(_fail, refused)
+
+
+class _Taking:
+    """Copies that are being checked and stored: to be awaited, or not where whoever would wait has been cancelled."""
+
+    __slots__ = ("_copies", "_future", "_store")
+
+    def __init__(self, store: Store, copies: Sequence[Container], future: asyncio.Future[Stored]) -> None:
+        self._store = store
+        self._copies = copies
+        self._future = future
+        future.add_done_callback(_look_at_error)
+
+    def __await__(self) -> Generator[Any, None, Stored]:
+        try:
+            return (yield from self._future)
+        except BadSignature:
+            # Bytes that are stored already are a success whatever the keys are now (§5.2); as the transaction finds
+            # them by itself, they are looked for here only where a signature does not hold.
+            blobs = [copy.blob for copy in self._copies] + [b""]
+            with self._store.read() as txn:
+                row = identical(txn, ItemKey.of(self._copies[-1]), blobs[0], blobs[1])
+            if row is None:
+                raise
+            return Stored(Arrival.SAME, row)
+
+
+def _look_at_error(future: asyncio.Future[Stored]) -> None:
+    """Nobody is told of an error that nobody waited for: its sender sends again."""
+    if not future.cancelled():
+        future.exception()
 
 
 class _Checked(Submission):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+import logging
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Protocol
 
 from shine_node.protocol.encoding import decode_base64, encode_base64, read_list, read_login
-from shine_node.protocol.errors import BadFields, BadRequestFormat
+from shine_node.protocol.errors import BadFields, BadRequestFormat, InternalError, Refusal, StorageFull
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import ItemKey
 from shine_node.store.outbox import acknowledge
@@ -15,6 +16,8 @@ from shine_node.store.users import other_server
 from shine_node.sync.serving import FeedPage
 
 __all__ = ["MessageApply", "MessageFeed"]
+
+log = logging.getLogger(__name__)
 
 
 class MessageFeed:
@@ -62,43 +65,66 @@ class MessageFeed:
         acknowledge(txn, server, key, signature)
 
 
-class TakePair(Protocol):
-    """Checks and stores a sender's pair; ``Intake.sync_pair`` is it."""
+class Take(Protocol):
+    """The ways in; ``Intake`` has them."""
 
-    def __call__(
-        self, incoming_blob: bytes, outgoing_blob: bytes, /, *, owner: str, from_server: str
+    def sync_pair(
+        self, incoming_blob: bytes, outgoing_blob: bytes, *, owner: str, from_server: str
     ) -> Awaitable[object]:
-        """Take a pair; raises ``Refusal``."""
+        """Begin to check and store a sender's pair; it and what it returns raise ``Refusal``."""
 
-
-class TakeIncoming(Protocol):
-    """Checks and stores a recipient's copy; ``Intake.sync_incoming`` is it."""
-
-    def __call__(self, blob: bytes, /, *, owner: str, from_server: str) -> Awaitable[object]:
-        """Take a copy; raises ``Refusal``."""
+    def sync_incoming(self, blob: bytes, *, owner: str, from_server: str) -> Awaitable[object]:
+        """Begin to check and store a recipient's copy; it and what it returns raise ``Refusal``."""
 
 
 class MessageApply:
-    """Stores an item of ``DmSyncBatch``; the checks are those of every other way in."""
+    """Stores items of ``DmSyncBatch``; the checks are those of every other way in."""
 
-    def __init__(self, *, take_pair: TakePair, take_incoming: TakeIncoming) -> None:
-        self._take_pair = take_pair
-        self._take_incoming = take_incoming
+    def __init__(self, take: Take) -> None:
+        self._take = take
 
-    async def __call__(self, server_login: str, item: Mapping[str, Any]) -> None:
-        """Store one item that a peer gives.
+    async def __call__(self, server_login: str, items: Sequence[Mapping[str, Any]]) -> list[Refusal | None]:
+        """Store items that a peer gives, side by side, and return for each why it is not stored.
 
         Raises:
-            Refusal: it is wrong, or cannot be stored now.
+            StorageFull: the store has no room.
         """
-        owner = read_login(item).lower()
-        texts = read_list(item, "blobsB64")
-        if not all(isinstance(text, str) for text in texts):
-            raise BadRequestFormat("blobsB64 must be texts")
-        blobs = [decode_base64(text, "blobsB64") for text in texts]
-        if len(blobs) == 2:
-            await self._take_pair(blobs[0], blobs[1], owner=owner, from_server=server_login)
-        elif len(blobs) == 1:
-            await self._take_incoming(blobs[0], owner=owner, from_server=server_login)
-        else:
+        begun = [self._begin(server_login, item) for item in items]
+        refusals = [one if isinstance(one, Refusal) else await _ended(one) for one in begun]
+        for refusal in refusals:
+            if isinstance(refusal, StorageFull):
+                raise refusal
+        return refusals
+
+    def _begin(self, server_login: str, item: Mapping[str, Any]) -> Awaitable[object] | Refusal:
+        try:
+            owner = read_login(item).lower()
+            texts = read_list(item, "blobsB64")
+            if not all(isinstance(text, str) for text in texts):
+                raise BadRequestFormat("blobsB64 must be texts")
+            blobs = [decode_base64(text, "blobsB64") for text in texts]
+            if len(blobs) == 2:
+                return self._take.sync_pair(blobs[0], blobs[1], owner=owner, from_server=server_login)
+            if len(blobs) == 1:
+                return self._take.sync_incoming(blobs[0], owner=owner, from_server=server_login)
             raise BadFields("blobsB64 must hold one copy, or two")
+        except Refusal as refusal:
+            return refusal
+        except Exception:
+            return _defect()
+
+
+async def _ended(taking: Awaitable[object]) -> Refusal | None:
+    try:
+        await taking
+    except Refusal as refusal:
+        return refusal
+    except Exception:
+        return _defect()
+    return None
+
+
+def _defect() -> Refusal:
+    """Log what is being raised. Whatever is wrong with one entry must not keep the others from coming."""
+    log.exception("a defect over an entry of another server")
+    return InternalError("this server could not store it")

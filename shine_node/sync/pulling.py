@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -15,20 +16,19 @@ from shine_node.protocol.access import AccessServer
 from shine_node.protocol.encoding import read_list, read_login, read_optional_text, read_text
 from shine_node.protocol.errors import (
     BadRequestFormat,
-    InternalError,
     LinkLost,
     NotAccessServer,
     Refusal,
     ServerBusy,
-    StorageFull,
 )
 
 __all__ = ["Puller"]
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 16
-"""Entries that are checked side by side: enough to share commits, too few to be in the way of live messages."""
+AT_ONCE = 25
+"""Entries that are checked and committed together: enough to share commits, too few to be in the way of live ones."""
+SIDE_BY_SIDE = 2
 MAX_PAGES = 10_000
 """Pages of one session; what is left comes in the next one."""
 BUSY_SECONDS = 0.2
@@ -41,8 +41,8 @@ class Puller:
 
     Args:
         op: ``SettingsSyncBatch`` or ``DmSyncBatch``.
-        apply: takes the peer's login and an item whose ``login`` names an owner that both servers share; checks the
-            item and stores it, idempotently; raises ``Refusal`` where it cannot.
+        apply: takes the peer's login and items whose ``login`` names an owner that both servers share; checks and
+            stores them, idempotently; returns for each ``None``, or why it is not stored.
         shares: whether an owner (in lower case) has this server and that one.
         page_limit: ``sync.pageLimit``.
         offered: whether the capability that the operation needs is in force with a peer.
@@ -55,7 +55,7 @@ class Puller:
         op: str,
         peers: Peers,
         clock: Clock,
-        apply: Callable[[str, Mapping[str, Any]], Awaitable[None]],
+        apply: Callable[[str, Sequence[Mapping[str, Any]]], Awaitable[list[Refusal | None]]],
         shares: Callable[[str, str], bool],
         page_limit: int,
         offered: Callable[[str], bool],
@@ -129,23 +129,56 @@ class Puller:
 
     async def _take(self, server_login: str, items: Sequence[Any]) -> list[str]:
         """Store the items of a page and return the ``syncId`` of each that is stored, in their order."""
-        acks: list[str] = []
-        refused: list[tuple[object, Refusal]] = []
-        for start in range(0, len(items), AT_ONCE):
-            waiting = items[start : start + AT_ONCE]
-            rounds = 0
-            while waiting:
-                results = await all_results(self._take_one(server_login, item) for item in waiting)
-                done = list(zip(waiting, results, strict=True))
-                acks.extend(item["syncId"] for item, refusal in done if refusal is None)
-                refused.extend((item, r) for item, r in done if r is not None and not isinstance(r, ServerBusy))
-                left = [item for item, refusal in done if isinstance(refusal, ServerBusy)]
-                rounds = rounds + 1 if len(left) == len(waiting) else 0
-                if rounds == BUSY_ROUNDS:
-                    raise ServerBusy("this server has been too busy to store what it was given")
-                waiting = left
-                if waiting:
-                    await self._clock.sleep(BUSY_SECONDS)
+        shared: dict[str, bool] = {}
+        refusals: list[Refusal | None] = [self._look_at(item, server_login, shared) for item in items]
+        good = iter([index for index, refusal in enumerate(refusals) if refusal is None])
+
+        async def store_stretches() -> None:
+            while indexes := list(itertools.islice(good, AT_ONCE)):
+                found = await self._store(server_login, [items[index] for index in indexes])
+                for index, refusal in zip(indexes, found, strict=True):
+                    refusals[index] = refusal
+
+        # While one stretch is being written to the disk, the signatures of the other are checked.
+        await all_results(store_stretches() for _ in range(SIDE_BY_SIDE))
+        self._log_refused(server_login, items, refusals)
+        return [item["syncId"] for item, refusal in zip(items, refusals, strict=True) if refusal is None]
+
+    def _look_at(self, item: object, server_login: str, shared: dict[str, bool]) -> Refusal | None:
+        """Return what is wrong with an item whatever it holds; ``shared`` remembers the owners of a page."""
+        try:
+            if not isinstance(item, Mapping):
+                raise BadRequestFormat("an item must be an object")
+            read_text(item, "syncId")
+            owner = read_login(item).lower()
+            if owner not in shared:
+                shared[owner] = self._shares(owner, server_login)
+            if not shared[owner]:
+                raise NotAccessServer(f"{owner} does not have both this server and {server_login}")
+        except Refusal as refusal:
+            return refusal
+        return None
+
+    async def _store(self, server_login: str, items: Sequence[Mapping[str, Any]]) -> list[Refusal | None]:
+        """Store a stretch of a page; what this server is too busy for is tried again.
+
+        Raises:
+            StorageFull, ServerBusy: not now.
+        """
+        refusals = await self._apply(server_login, items)
+        rounds = 0
+        while busy := [index for index, refusal in enumerate(refusals) if isinstance(refusal, ServerBusy)]:
+            if rounds == BUSY_ROUNDS:
+                raise ServerBusy("this server has been too busy to store what it was given")
+            await self._clock.sleep(BUSY_SECONDS)
+            again = await self._apply(server_login, [items[index] for index in busy])
+            for index, refusal in zip(busy, again, strict=True):
+                refusals[index] = refusal
+            rounds = rounds + 1 if all(isinstance(refusal, ServerBusy) for refusal in again) else 0
+        return refusals
+
+    def _log_refused(self, server_login: str, items: Sequence[Any], refusals: Sequence[Refusal | None]) -> None:
+        refused = [(item, refusal) for item, refusal in zip(items, refusals, strict=True) if refusal is not None]
         if refused:
             item, refusal = refused[0]
             name = item.get("syncId") if isinstance(item, Mapping) else item
@@ -158,27 +191,3 @@ class Puller:
                 printable(str(name)),
                 refusal,
             )
-        return acks
-
-    async def _take_one(self, server_login: str, item: object) -> Refusal | None:
-        """Store an item, or return why it cannot be.
-
-        Raises:
-            StorageFull: neither can any other.
-        """
-        try:
-            if not isinstance(item, Mapping):
-                raise BadRequestFormat("an item must be an object")
-            read_text(item, "syncId")
-            owner = read_login(item)
-            if not self._shares(owner.lower(), server_login):
-                raise NotAccessServer(f"{owner} does not have both this server and {server_login}")
-            await self._apply(server_login, item)
-        except StorageFull:
-            raise
-        except Refusal as refusal:
-            return refusal
-        except Exception:  # whatever is wrong with one entry must not keep the others from coming
-            log.exception("a defect over an entry of %s from %s", self._op, server_login)
-            return InternalError("this server could not store it")
-        return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -14,14 +15,14 @@ from shine_node.protocol.encoding import (
     read_optional_text,
 )
 from shine_node.protocol.errors import BadBase64, BadFields, BadRequestFormat
-from shine_node.store.environment import Store, Transaction
+from shine_node.store.environment import Job, Store, Transaction
 from shine_node.store.readers import Readers
 
 __all__ = ["Feed", "FeedPage", "Sent", "SyncServing"]
 
 DEFAULT_LIMIT = 100
 GREATEST_LIMIT = 500
-MAX_SENT = 4 * GREATEST_LIMIT
+MAX_SENT = GREATEST_LIMIT
 """Entries of one connection that may wait for their acknowledgement; the oldest are forgotten, and come again."""
 MAX_CURSOR_BYTES = 400
 """No cursor of this server is longer, and no key of the store may be."""
@@ -61,6 +62,8 @@ class Sent:
 
     def __init__(self) -> None:
         self._marks: dict[str, object] = {}
+        self.noting: asyncio.Future[None] | None = None
+        """The commit of the last acknowledgements, if it was not waited for."""
 
     def clear(self) -> None:
         """Forget all: a new session begins."""
@@ -109,23 +112,43 @@ class SyncServing:
         after = _read_cursor(payload)
 
         marks = sent.take(sync_ids)
-        for first in range(0, len(marks), GREATEST_LIMIT):
-            some = marks[first : first + GREATEST_LIMIT]
-            await self._store.write(lambda txn, marks=some: self._acknowledge(txn, server, marks))  # type: ignore[misc]
-        if not after:
+        if not after:  # what is acknowledged must not come again with the first page
+            await self._note(server, sent, marks)
             sent.clear()
         page = await self._readers.run(
             lambda txn: self._feed.page(txn, server, login=login, after=after, limit=limit, max_bytes=self._max_bytes)
         )
+        if after:  # it lies behind the cursor: the peer can work on this page while it is being noted
+            await self._note(server, sent, marks, wait=not page.more)
         items = []
         for sync_id, mark, item in page.entries:
             sent.add(sync_id, mark)
             items.append({"syncId": sync_id, **item})
         return {"items": items, "cursor": encode_base64(page.cursor or after), "hasMore": page.more}
 
+    async def _note(self, server: str, sent: Sent, marks: Sequence[object], *, wait: bool = True) -> None:
+        """Have acknowledgements written, all in one transaction, once those of before are."""
+        before, sent.noting = sent.noting, None
+        if before is not None:
+            await before
+        if marks:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._store.submit([Job(lambda txn: self._acknowledge(txn, server, marks), future)])
+            if wait:
+                await future
+            else:
+                future.add_done_callback(_look_at_error)
+                sent.noting = future
+
     def _acknowledge(self, txn: Transaction, server: str, marks: Sequence[object]) -> None:
         for mark in marks:
             self._feed.acknowledge(txn, server, mark)
+
+
+def _look_at_error(future: asyncio.Future[None]) -> None:
+    """The next request meets the error; if there is none, the entries come again in the next session."""
+    if not future.cancelled():
+        future.exception()
 
 
 def _read_cursor(payload: Mapping[str, Any]) -> bytes:
