@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import socket
 import ssl
@@ -12,11 +13,12 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus, WebSocketException
 
 from shine_node.clock import Clock
 from shine_node.peers.address import Endpoint, parse_endpoint, why_not_public
+from shine_node.peers.guarded import GuardedConnection
 from shine_node.protocol.errors import ShineError
 
 __all__ = ["CLOSE_SECONDS", "DialFailed", "Dialer", "Resolver", "make_tls_context"]
@@ -32,6 +34,12 @@ STAGGER_SECONDS = 0.5
 
 CONCURRENT_LOOKUPS = 4
 """Names that are resolved at one time: a dead name server must not pile up look-ups, which cannot be cancelled."""
+
+UNREAD_FRAMES = 3
+"""Requests that a peer may leave unread: as many as are sent by the default time-outs before its pong is missed."""
+
+PONGS_BYTES = 65536
+"""Answers to pings that it may leave unread besides."""
 
 _wire_log = logging.getLogger(f"{__name__}.wire")
 _wire_log.setLevel(logging.INFO)  # at DEBUG the library would write frames, bodies included, to the log
@@ -119,7 +127,8 @@ class Dialer:
         tls: the settings for ``wss://``.
         allow_insecure: ``server.pool.allowInsecurePeers``: also ``ws://``.
         allow_private: ``server.pool.allowPrivatePeers``: also addresses that are not public.
-        max_frame_bytes: the greatest message that is read; a greater one closes the connection with 1009.
+        max_frame_bytes: the greatest message that is read; a greater one closes the connection with 1009. A peer that
+            leaves more than some such frames unread is cut off.
         resolve: finds the addresses of a host.
     """
 
@@ -140,7 +149,7 @@ class Dialer:
         self._max_frame_bytes = max_frame_bytes
         self._resolve = resolve
 
-    async def open(self, url: str) -> ClientConnection:
+    async def open(self, url: str) -> GuardedConnection:
         """Open a WebSocket; no proxy, no redirect, no compression, no pings of the library's own.
 
         Raises:
@@ -210,12 +219,15 @@ class Dialer:
             errors.append(f"{tries.pop(attempt).address[0]}: {error}")
         return None
 
-    async def _handshake(self, endpoint: Endpoint, sock: socket.socket) -> ClientConnection:
+    async def _handshake(self, endpoint: Endpoint, sock: socket.socket) -> GuardedConnection:
         tls: dict[str, Any] = {"ssl": self.tls, "server_hostname": endpoint.host} if endpoint.secure else {}
+        most_unread = UNREAD_FRAMES * self._max_frame_bytes + PONGS_BYTES
+        make: Any = functools.partial(GuardedConnection, most_unread=most_unread)
         try:
-            return await connect(
+            connection = await connect(
                 endpoint.url,
                 sock=sock,
+                create_connection=make,
                 proxy=None,
                 compression=None,
                 user_agent_header="shine-node",
@@ -235,6 +247,8 @@ class Dialer:
             raise DialFailed(f"{endpoint.url} answers with HTTP {error.response.status_code}, no WebSocket") from None
         except (OSError, WebSocketException, ValueError, EOFError) as error:
             raise DialFailed(f"no WebSocket at {endpoint.url}: {error or type(error).__name__}") from None
+        assert isinstance(connection, GuardedConnection)  # noqa: S101 - it was made so
+        return connection
 
 
 async def _connect(candidate: Candidate) -> socket.socket:

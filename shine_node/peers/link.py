@@ -9,7 +9,6 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
 
-from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.server import broadcast
 from websockets.exceptions import ConnectionClosed
 from websockets.protocol import State
@@ -20,6 +19,7 @@ from shine_node.peers.answers import BinaryFrame, next_answer
 from shine_node.peers.backoff import PAUSE_STEPS, pause_seconds
 from shine_node.peers.dial import Dialer, DialFailed
 from shine_node.peers.exchange import Exchange
+from shine_node.peers.guarded import GuardedConnection
 from shine_node.peers.introduction import HelloFailed, introduce
 from shine_node.peers.outage import Outage
 from shine_node.peers.priorities import Priority
@@ -86,9 +86,8 @@ class Link:
             request_seconds=settings.request_timeout_seconds,
             on_deadline=self._alarm.wake_by,
         )
-        self._connection: ClientConnection | None = None
+        self._connection: GuardedConnection | None = None
         self._hello: Hello | None = None
-        self._loss = ""
         self._reason = ""
         self._outage = Outage()
         self._retired = False
@@ -205,7 +204,6 @@ class Link:
     async def _open(self) -> None:
         clock, vitals = self._clock, self.vitals
         self.state = LinkState.CONNECTING
-        self._loss = ""
         self._retired = False
         vitals.tried_at = clock.monotonic()
         await clock.sleep(self._not_before - vitals.tried_at)
@@ -257,19 +255,21 @@ class Link:
             self._connection = None
 
     def _transmit(self, frame: str) -> None:
-        """Write without waiting: what is in flight is one request, so the buffer is bounded by the time-outs."""
+        """Write without waiting: what is in flight is one request, and what is not read is bounded."""
         connection = self._connection
         assert connection is not None  # noqa: S101
         if connection.state is not State.OPEN:
-            self._break(connection, "the peer is closing the connection")
+            connection.cut("the peer is closing the connection")
             return
         self.vitals.active_at = self._clock.monotonic()
         broadcast((connection,), frame)
+        connection.check_unread()
 
     async def _lose(self, error: Exception) -> None:
         """Fail the requests, hang up, and rest."""
         was_up = self.state is LinkState.CONNECTED
-        reason = self._reason = printable(self._loss or str(error) or type(error).__name__)
+        cut_because = self._connection.cut_because if self._connection is not None else ""
+        reason = self._reason = printable(cut_because or str(error) or type(error).__name__)
         now = self._clock.monotonic()
         self.state = LinkState.PAUSE
         next_try_at = self.vitals.next_try_at = now + pause_seconds(self._failures, self._random)
@@ -297,11 +297,6 @@ class Link:
         if self._connection is not None:
             await self._connection.close(code)
             self._connection = None  # not before: a close that is cancelled is begun anew by the end of the task
-
-    def _break(self, connection: ClientConnection, reason: str) -> None:
-        """Cut a connection that is of no use; its reader sees the end."""
-        self._loss = self._loss or reason
-        connection.transport.abort()
 
     # --- time ---
 
@@ -346,13 +341,13 @@ class Link:
         if self._ping is None and connection is not None and self.state is LinkState.CONNECTED:
             self._ping = self._spawn(self._check_pong(connection, loss), "ping")
 
-    async def _check_pong(self, connection: ClientConnection, loss: str) -> None:
+    async def _check_pong(self, connection: GuardedConnection, loss: str) -> None:
         self.vitals.pinged(self._clock.monotonic())
         try:
             await within(self._clock, self._settings.pong_timeout_seconds, _ping(connection))
             self.vitals.ponged_at = self._clock.monotonic()
         except TimeoutError:
-            self._break(connection, f"{loss} within {self._settings.pong_timeout_seconds:g} s")
+            connection.cut(f"{loss} within {self._settings.pong_timeout_seconds:g} s")
         except ConnectionClosed:
             pass  # the reader has seen it too
         finally:
@@ -395,5 +390,5 @@ class Link:
         )
 
 
-async def _ping(connection: ClientConnection) -> None:
+async def _ping(connection: GuardedConnection) -> None:
     await (await connection.ping())

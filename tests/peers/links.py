@@ -16,7 +16,7 @@ from shine_node.peers.priorities import priority_of
 from shine_node.peers.settings import PoolSettings
 from shine_node.peers.snapshot import LinkState
 from tests.support.clock import settle
-from tests.support.scripted_peer import PATIENCE
+from tests.support.scripted_peer import PATIENCE, ScriptedPeer
 
 OWN_LOGIN = "server1"
 STATUS = "GetDmDeliveryStatus"
@@ -111,3 +111,9 @@ def closed_port() -> Iterator[int]:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield held.getsockname()[1]
+
+
+def narrow(peer: ScriptedPeer) -> None:
+    """Let little hide behind the sockets of the connections that a peer takes from now on, if it does not read."""
+    assert peer._server is not None
+    peer._server.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

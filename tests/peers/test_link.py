@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -10,14 +11,16 @@ import pytest
 
 from shine_node.peers.snapshot import LinkState
 from shine_node.protocol.errors import CallerTimeout, LinkDown, LinkLost, PeerRefused, QueueFull, RequestTimeout
+from tests.peers.certificates import Authority
 from tests.peers.conftest import Run
-from tests.peers.links import BATCH, BLOCKS, STATUS, ask, closed_port, failure, link_to, until, until_state
+from tests.peers.links import BATCH, BLOCKS, STATUS, ask, closed_port, failure, link_to, narrow, until, until_state
 from tests.peers.raw import raw_server, tarpit
 from tests.support.clock import ManualClock, settle
-from tests.support.scripted_peer import Holder, PeerConnection, ScriptedPeer, never, success
+from tests.support.scripted_peer import PATIENCE, Holder, PeerConnection, ScriptedPeer, never, success
 
 pytestmark = pytest.mark.core
 
+PING = b"\x89\x7d" + b"x" * 125
 CONNECTED, PAUSE, IDLE, CONNECTING = LinkState.CONNECTED, LinkState.PAUSE, LinkState.IDLE, LinkState.CONNECTING
 
 
@@ -540,7 +543,7 @@ def test_a_peer_that_stops_reading(run: Run) -> None:
 
     async def story() -> None:
         clock = ManualClock()
-        async with ScriptedPeer() as peer, link_to(peer.url, clock) as link:
+        async with ScriptedPeer() as peer, link_to(peer.url, clock, max_frame_bytes=2**24) as link:
             await until_state(link, CONNECTED)
             peer.connections[0].freeze()
             requests = [ask(link, blob="x" * 8_000_000) for _ in range(3)]
@@ -554,6 +557,53 @@ def test_a_peer_that_stops_reading(run: Run) -> None:
             await clock.advance(1)
             await peer.until_connected(2)
             assert await ask(link) == {}
+
+    run(story())
+
+
+def test_a_peer_that_leaves_more_unread_than_its_time_allows_is_cut_off(run: Run) -> None:
+    """Where a pong may take long, requests would pile up behind those that are not read."""
+
+    async def story() -> None:
+        clock = ManualClock()
+        changes = {"max_frame_bytes": 65_536, "request_timeout_seconds": 1, "pong_timeout_seconds": 600}
+        async with ScriptedPeer() as peer, link_to(peer.url, clock, **changes) as link:
+            await until_state(link, CONNECTED)
+            peer.connections[0].freeze()
+            for _ in range(1000):
+                request = ask(link, blob="x" * 65_000)
+                await clock.advance(1)
+                error = await failure(request)
+                if isinstance(error, LinkLost):
+                    break
+                assert isinstance(error, RequestTimeout)
+            assert "the peer does not read" in str(error)
+            peer.connections[0].cut()
+
+    run(story())
+
+
+def test_a_peer_that_pings_and_reads_nothing_is_cut_off(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        authority = Authority(tmp_path)
+        for tls in (None, authority.server_context("127.0.0.1")):
+            changes = {"max_frame_bytes": 65_536, "ca_file": authority.ca_file}
+            async with ScriptedPeer(tls=tls) as peer, link_to(peer.url, ManualClock(), **changes) as link:
+                narrow(peer)
+                await until_state(link, CONNECTED)
+                ours = link._connection
+                assert ours is not None
+                theirs = peer.connections[0].socket.transport
+                peer.connections[0].freeze()
+                most = 0
+                async with asyncio.timeout(PATIENCE):
+                    while link.state is CONNECTED:
+                        theirs.write(PING * 500)
+                        await asyncio.sleep(0.002)
+                        most = max(most, ours.transport.get_write_buffer_size())
+                assert "the peer does not read" in link.snapshot().last_error
+                assert most < 2_000_000
+                peer.connections[0].cut()
 
     run(story())
 
