@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-__all__ = ["PAUSE_STEPS", "pause_seconds"]
+__all__ = ["DOUBT_SECONDS", "PAUSE_STEPS", "pause_seconds"]
 
 PAUSE_STEPS = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0)
 """Seconds; the last one repeats."""
+DOUBT_SECONDS = 5.0
+"""After a hello that has ended a pause at once, for how long the next ones only do so after the first step."""
 
 
 def pause_seconds(failures: int, random: Callable[[], float]) -> float:

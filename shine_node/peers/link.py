@@ -16,7 +16,7 @@ from websockets.protocol import State
 from shine_node.clock import Clock
 from shine_node.peers.alarm import Alarm
 from shine_node.peers.answers import BinaryFrame, next_answer
-from shine_node.peers.backoff import PAUSE_STEPS, pause_seconds
+from shine_node.peers.backoff import DOUBT_SECONDS, PAUSE_STEPS, pause_seconds
 from shine_node.peers.dial import Dialer, DialFailed
 from shine_node.peers.exchange import Exchange
 from shine_node.peers.guarded import GuardedConnection
@@ -79,6 +79,7 @@ class Link:
         self._random = random
         self._on_connected = on_connected
         self._not_before = not_before
+        self._believes_again_at = -math.inf
         self._alarm = Alarm(clock)
         self._exchange = Exchange(
             server_login,
@@ -171,7 +172,7 @@ class Link:
         self._alarm.wake_by(self._clock.monotonic())
 
     def end_pause(self) -> None:
-        """Try again soon: somebody who calls himself the peer has shown that he is there."""
+        """Try again now, or soon: somebody who calls himself the peer has shown that he is there."""
         self._pause_over.set()
 
     def in_force(self, capability: str) -> bool:
@@ -282,16 +283,18 @@ class Link:
         self.vitals.next_try_at = None
 
     async def _rest(self, next_try_at: float) -> None:
-        """Wait for the end of the pause, or until the first step of the pauses is over and the peer has arrived.
+        """Wait for the end of the pause, or until the peer has arrived.
 
-        Anybody can say hello in the peer's name, as often as he likes: it must not make this server knock as often.
+        Anybody can say hello in the peer's name, as often as he likes: it must not make this server knock as often. One
+        hello is believed at once; after it, for a while, the first step of the pauses is kept all the same.
         """
-        clock, tried_at = self._clock, self.vitals.tried_at
-        assert tried_at is not None  # noqa: S101 - it was lost, so it was tried
-        earliest = tried_at + PAUSE_STEPS[0]
-        await clock.sleep(min(earliest, next_try_at) - clock.monotonic())
+        clock, tried_at = self._clock, self.vitals.tried_at or 0.0
+        if not (at_once := clock.monotonic() >= self._believes_again_at):
+            await clock.sleep(min(tried_at + PAUSE_STEPS[0], next_try_at) - clock.monotonic())
         with suppress(TimeoutError):
             await within(clock, next_try_at - clock.monotonic(), self._pause_over.wait())
+            if at_once:
+                self._believes_again_at = clock.monotonic() + DOUBT_SECONDS
 
     async def _hang_up(self, code: int) -> None:
         if self._connection is not None:

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
+from shine_node.peers.backoff import DOUBT_SECONDS
 from shine_node.peers.snapshot import LinkState
 from shine_node.protocol.errors import CallerTimeout, LinkDown, LinkLost, PeerRefused, QueueFull, RequestTimeout
 from tests.peers.certificates import Authority
@@ -771,7 +772,11 @@ def test_hellos_without_end_open_it_no_more_than_once_a_second(run: Run) -> None
             raw_server(b"HTTP/1.1 503 Service Unavailable\r\n\r\n") as (port, seen),
             link_to(f"ws://127.0.0.1:{port}/", clock) as link,
         ):
-            for second in range(1, 6):
+            await until_state(link, PAUSE)
+            await until(lambda: link._connection is None)
+            link.end_pause()  # the first one is believed at once
+            await until(lambda: seen.accepted == 2)
+            for second in range(2, 6):
                 await until_state(link, PAUSE)
                 await until(lambda: link._connection is None)
                 assert seen.accepted == second
@@ -785,6 +790,10 @@ def test_hellos_without_end_open_it_no_more_than_once_a_second(run: Run) -> None
             await until_state(link, PAUSE)
             assert seen.accepted == 6
             assert link.snapshot().next_try_ms == clock.now_ms() + 40_000, "the steps go on"
+            await until(lambda: link._connection is None)
+            await clock.advance(DOUBT_SECONDS)
+            link.end_pause()  # by now one is believed at once again
+            await until(lambda: seen.accepted == 7)
 
     run(story())
 
@@ -797,7 +806,10 @@ def test_a_peer_that_hangs_up_after_each_hello_is_not_opened_more_often_either(r
     async def story() -> None:
         clock = ManualClock()
         async with ScriptedPeer(script={"ServerHello": hello}) as peer, link_to(peer.url, clock) as link:
-            for second in range(1, 5):
+            await until(lambda: link.state is PAUSE and link._connection is None)
+            link.end_pause()
+            await peer.until_connected(2)
+            for second in range(2, 5):
                 await until(lambda: link.state is PAUSE and link._connection is None)
                 link.end_pause()
                 await clock.advance(0.9)
