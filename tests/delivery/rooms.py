@@ -25,6 +25,7 @@ from shine_node.store.layout import Direction, ItemKey, Row, Table
 from shine_node.store.messages import get_blobs, get_row
 from tests.store.rooms import MAP_SIZE, MAX_BODY, NOW, OWN, check_indexes, identity, servers
 from tests.support.clock import ManualClock, settle
+from tests.support.stored import stored
 
 PATIENCE = 20.0
 STORY_SECONDS = 60.0
@@ -99,15 +100,15 @@ class OtherServers:
 
 
 async def yes(server: AccessServer, op: str, payload: Payload) -> Payload:
-    """Answer with an empty success."""
-    return {}
+    """Answer that what was sent has been stored."""
+    return stored(op, payload)
 
 
 def answers(**payload: Any) -> Behaviour:
-    """Answer with a payload; it names the message that was asked about, where it does not say otherwise."""
+    """Answer with a payload; it names the message that it is about, where it does not say otherwise."""
 
     async def behaviour(server: AccessServer, op: str, asked: Payload) -> Payload:
-        return {key: value for key, value in asked.items() if key == "messageKey"} | payload
+        return {key: value for key, value in asked.items() if key == "messageKey"} | stored(op, asked) | payload
 
     return behaviour
 

@@ -173,8 +173,8 @@ class Scripted:
         self._answers[op] = status, code
 
     def says(self, op: str, **payload: Any) -> None:
-        """Answer an operation with a payload from now on."""
-        self._answers[op] = payload
+        """Answer an operation with a payload from now on; without one, as a server that does what it is asked."""
+        self._answers[op] = payload or None
 
     def keeps(self, op: str) -> asyncio.Event:
         """Answer an operation only when the returned event is set."""

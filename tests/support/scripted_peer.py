@@ -14,6 +14,8 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 from websockets.protocol import Event
 
+from tests.support.stored import stored
+
 PATIENCE = 20.0
 """Seconds that a test waits for what must happen; only a failing test waits so long."""
 
@@ -24,9 +26,11 @@ Behaviour = Callable[["PeerConnection", dict[str, Any]], Awaitable[None]]
 
 
 def success(request: dict[str, Any], payload: dict[str, Any] | None = None) -> str:
-    """Return the text of a success."""
+    """Return the text of a success; without a payload it says that what was sent has been stored."""
+    op = request["op"]
+    payload = stored(op, request.get("payload", {})) if payload is None else payload
     return orjson.dumps(
-        {"op": request["op"], "requestId": request["requestId"], "status": 200, "ok": True, "payload": payload or {}}
+        {"op": op, "requestId": request["requestId"], "status": 200, "ok": True, "payload": payload}
     ).decode()
 
 
@@ -105,7 +109,7 @@ class PeerConnection:
 class ScriptedPeer:
     """A server whose behaviour is ``script``: operation → what is done with such a request.
 
-    An operation that the script does not have is answered with an empty success; the hello, where the script has none,
+    An operation that the script does not have is answered with a success; the hello, where the script has none,
     as a peer named ``login`` with ``capabilities`` does. Use it as an asynchronous context manager.
     """
 
