@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
+from shine_node.clock import Clock
+from shine_node.delivery.background import Background
+from shine_node.delivery.tellings import Tellings
 from shine_node.directory.users import Users
 from shine_node.peers.asking import Peers
-from shine_node.protocol.access import AccessRecord, AccessServer, record_payload
+from shine_node.protocol.access import AccessServer
 from shine_node.protocol.encoding import encode_base64
 from shine_node.protocol.errors import LinkError, PeerRefused
 from shine_node.protocol.keys import MessageId, MessageKey
 
-__all__ = ["Attempts", "Background", "Copies"]
+__all__ = ["Attempts", "Copies"]
 
 log = logging.getLogger(__name__)
+
+MAX_COMPLAINTS = 1000
+"""Servers of which it is remembered that the log has been told of them."""
 
 _WANTS_RECORDS = frozenset({(404, "USER_NOT_FOUND"), (422, "BAD_SIGNATURE")})
 
@@ -42,46 +48,21 @@ class Copies(NamedTuple):
         return str(MessageKey(self.message, self.message_type + 1))
 
 
-class Background:
-    """Work that goes on by itself: kept from being collected, its defects logged, ended in one go."""
-
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[Any]] = set()
-
-    def __len__(self) -> int:
-        return len(self._tasks)
-
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Start a coroutine as a task of its own."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-        return task
-
-    def _done(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("background work failed", exc_info=task.exception())
-
-    async def close(self) -> None:
-        """Cancel what still runs and wait for its end."""
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
 class Attempts:
     """Makes the calls of an attempt; it neither reads nor writes delivery states.
 
     Args:
+        clock: paces what servers are told.
         background: where a call goes on whose attempt is decided already.
     """
 
-    def __init__(self, *, peers: Peers, users: Users, own_login: str, background: Background) -> None:
+    def __init__(self, *, peers: Peers, users: Users, clock: Clock, own_login: str, background: Background) -> None:
         self._peers = peers
         self._users = users
         self._own_login = own_login
         self._background = background
+        self._tellings = Tellings(peers=peers, users=users, clock=clock, background=background)
+        self._complaints: set[tuple[str, str]] = set()
 
     async def ask_other_server(self, copies: Copies) -> bool:
         """Ask the sender's other server whether it has delivered this revision; an error is a no (§5.3)."""
@@ -140,39 +121,33 @@ class Attempts:
     async def _call(
         self, server: AccessServer, op: str, payload: Mapping[str, object], copies: Copies, field: str, key: str
     ) -> bool:
-        """Make one call; where the peer does not know the sender's present key, tell it and repeat once (§3)."""
+        """Make one call; where the peer does not know the sender's present key, tell it and repeat once (§3).
+
+        Only an answer that names the copy says that it is stored there (§5.4): no tick may come of anything less.
+        """
+        since = self._tellings.ended
         try:
             try:
                 answer = await self._peers.request(server, op, payload)
             except PeerRefused as refused:
                 if (refused.status, refused.code) not in _WANTS_RECORDS:
                     raise
-                await self._tell_records(server, copies.message.from_login)
+                if not await self._tellings.tell(server, copies.message.from_login, since=since):
+                    raise
                 answer = await self._peers.request(server, op, payload)
         except LinkError as error:
             log.debug("not stored there: %s", error)  # the link itself says, once, that it is down
             return False
-        if answer.get(field, key) != key:
-            log.warning("%s answered %s about another message; not taken as stored", server.server_login, op)
+        if answer.get(field) != key:
+            self._complain(server.server_login, op, field)
             return False
         return True
 
-    async def _tell_records(self, server: AccessServer, login: str) -> None:
-        """Tell a server all records of a user, oldest first; one that it refuses does not keep the others from it.
-
-        A server that has never heard of the user takes the first record only from a server that the record names. Of
-        a user who has moved here the older ones do not, so they get a second chance after the newest.
-        """
-        records = self._users.records(login)
-        refused = [record for record in records if not await self._tell(server, record)]
-        if len(refused) < len(records):
-            for record in refused:
-                await self._tell(server, record)
-
-    async def _tell(self, server: AccessServer, record: AccessRecord) -> bool:
-        try:
-            await self._peers.request(server, "SetUserAccess", record_payload(record))
-        except PeerRefused as refused:
-            log.info("a record of %s was not taken: %s", record.login, refused)
-            return False
-        return True
+    def _complain(self, server_login: str, op: str, field: str) -> None:
+        """Log that a server's successes say nothing: once for each server, for as many as can be remembered."""
+        complaint = (server_login.lower(), op)
+        told = complaint in self._complaints or len(self._complaints) >= MAX_COMPLAINTS
+        text = "%s answers %s without the %s of the copy that was sent; that is not taken as stored"
+        log.log(logging.DEBUG if told else logging.WARNING, text, server_login, op, field)
+        if not told:
+            self._complaints.add(complaint)

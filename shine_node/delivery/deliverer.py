@@ -7,7 +7,8 @@ import logging
 from collections.abc import Sequence
 
 from shine_node.clock import Clock
-from shine_node.delivery.attempts import Attempts, Background, Copies
+from shine_node.delivery.attempts import Attempts, Copies
+from shine_node.delivery.background import Background
 from shine_node.delivery.claims import Claims
 from shine_node.delivery.intake import Accepted
 from shine_node.directory.lookup import Lookup
@@ -61,7 +62,9 @@ class Deliverer:
         self._first_attempt_timeout_ms = first_attempt_timeout_ms
         self.claims = Claims(store=store, clock=clock, lease_ms=lease_ms)
         self._background = Background()
-        self._attempts = Attempts(peers=peers, users=users, own_login=users.own_login, background=self._background)
+        self._attempts = Attempts(
+            peers=peers, users=users, clock=clock, own_login=users.own_login, background=self._background
+        )
 
     async def send(self, accepted: Accepted) -> DeliveryState:
         """Go on with a client's pair that is stored: steps 3 to 5 of §5.2; a repetition starts nothing.

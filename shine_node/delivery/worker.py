@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from shine_node.clock import Clock
-from shine_node.delivery.attempts import Background
+from shine_node.delivery.background import Background
 from shine_node.delivery.deliverer import Deliverer
 from shine_node.protocol.errors import Refusal
 from shine_node.protocol.schedule import Schedule

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from shine_node.client.identity import KeyPair
-from shine_node.delivery.attempts import Attempts, Background, Copies
+from shine_node.delivery import attempts
+from shine_node.delivery.attempts import Attempts, Copies
+from shine_node.delivery.background import Background
+from shine_node.peers.pool import Pool, PoolSettings
 from shine_node.protocol.access import AccessServer, record_payload
 from shine_node.protocol.encoding import encode_base64
 from shine_node.protocol.errors import (
@@ -38,6 +41,7 @@ from tests.delivery.rooms import (
     until,
 )
 from tests.store.rooms import NOW, OWN, identity, make_pair, servers
+from tests.support.scripted_peer import PeerConnection, ScriptedPeer
 
 PAIR = make_pair("alice", "bob")
 COPIES = copies_of(PAIR)
@@ -51,7 +55,9 @@ class Tried:
         self.rooms = rooms
         self.peers = rooms.peers
         self.background = Background()
-        self.attempts = Attempts(peers=rooms.peers, users=rooms.users, own_login=OWN, background=self.background)
+        self.attempts = Attempts(
+            peers=rooms.peers, users=rooms.users, clock=rooms.clock, own_login=OWN, background=self.background
+        )
 
 
 @contextlib.asynccontextmanager
@@ -66,6 +72,17 @@ async def tried(
             yield it
         finally:
             await it.background.close()
+
+
+def says(payload: Payload) -> Held:
+    """Answer with just this payload."""
+
+    async def behaviour(server: AccessServer, op: str, asked: Payload) -> Payload:
+        return payload
+
+    held = Held(behaviour)
+    held.release()
+    return held
 
 
 def raises(error: LinkError) -> Held:
@@ -210,14 +227,90 @@ def test_routes_are_read_anew_for_each_attempt(tmp_path: Path) -> None:
     run(story())
 
 
-def test_a_success_about_another_message_is_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {},
+        {"incomingKey": None},
+        {"incomingKey": ""},
+        {"incomingKey": True},
+        {"incomingKey": [COPIES.incoming_key]},
+        {"incomingKey": "alice|bob|1|2|1"},
+        {"incomingKey": COPIES.outgoing_key},
+        {"incomingKey": COPIES.incoming_key + " "},
+        {"incomingKey": COPIES.incoming_key.upper()},
+        {"outgoingKey": COPIES.incoming_key},
+        {"ok": True, "stored": True},
+    ],
+)
+def test_a_success_that_does_not_name_the_copy_is_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, payload: Payload
+) -> None:
     async def story() -> None:
         async with tried(tmp_path, bob=("r1",)) as it:
-            it.peers.on("r1", RECEIVE_INCOMING, answers(incomingKey="alice|bob|1|2|1"))
+            it.peers.on("r1", RECEIVE_INCOMING, says(payload))
             assert await it.attempts.call_recipient(COPIES) is False
-            assert "another message" in caplog.text
-            it.peers.on("r1", RECEIVE_INCOMING, answers(incomingKey=COPIES.incoming_key))
+            assert it.peers.summary == [("r1", RECEIVE_INCOMING)], "the schedule repeats, not the attempt"
+            it.peers.on("r1", RECEIVE_INCOMING, says({"incomingKey": COPIES.incoming_key, "more": 1}))
             assert await it.attempts.call_recipient(COPIES) is True
+
+    run(story())
+    assert "not taken as stored" in caplog.text
+
+
+@pytest.mark.parametrize("status", ["200", "299"])
+@pytest.mark.parametrize("rest", ['"payload":[]', '"payload":{},"ok":false', '"payload":"stored"', '"ok":true'])
+def test_nor_is_one_that_says_nothing_at_all_over_a_real_link(tmp_path: Path, status: str, rest: str) -> None:
+    async def stored_nothing(connection: PeerConnection, request: Payload) -> None:
+        await connection.send(f'{{"requestId":"{request["requestId"]}","status":{status},{rest}}}')
+
+    async def story() -> None:
+        async with (
+            Rooms(tmp_path) as rooms,
+            ScriptedPeer("r1", {RECEIVE_INCOMING: stored_nothing}) as peer,
+        ):
+            pool = Pool(
+                own_login=OWN,
+                own_url="ws://127.0.0.1:9/ws",
+                settings=PoolSettings(allow_insecure_peers=True, allow_private_peers=True),
+                clock=rooms.clock,
+                known_peers=list,
+            )
+            await pool.start()
+            background = Background()
+            try:
+                await rooms.users.add(identity("bob").access_record([AccessServer("r1", peer.url)], time_ms=NOW))
+                it = Attempts(peers=pool, users=rooms.users, clock=rooms.clock, own_login=OWN, background=background)
+                assert await it.call_recipient(COPIES) is False
+                peer.script = {}
+                assert await it.call_recipient(COPIES) is True
+            finally:
+                await background.close()
+                await pool.close()
+
+    run(story())
+
+
+def test_a_server_whose_successes_say_nothing_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "MAX_COMPLAINTS", 2)
+
+    def warnings() -> list[str]:
+        return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+    async def story() -> None:
+        async with tried(tmp_path, bob=("r1", "r2")) as it:
+            for server in ("r1", "r2"):
+                it.peers.on(server, RECEIVE_INCOMING, says({}))
+            for _ in range(3):
+                assert await it.attempts.call_recipient(COPIES) is False
+            assert sorted(line.split()[0] for line in warnings()) == ["r1", "r2"]
+            assert "answers ReceiveIncomingMessage without the incomingKey" in warnings()[0]
+            await it.rooms.know("bob", "r3", time_ms=NOW)
+            it.peers.on("r3", RECEIVE_INCOMING, says({}))
+            assert await it.attempts.call_recipient(COPIES) is False
+            assert len(warnings()) == 2, "no more servers are remembered than that"
 
     run(story())
 
@@ -279,6 +372,46 @@ def test_a_second_refusal_ends_it(tmp_path: Path) -> None:
     run(story())
 
 
+def test_the_next_attempt_tells_and_repeats_again_but_not_one_that_follows_at_once(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with tried(tmp_path, bob=("r1",)) as it:
+            it.peers.on("r1", RECEIVE_INCOMING, refuses(422, "BAD_SIGNATURE"))
+            await it.attempts.call_recipient(COPIES)
+            for _ in range(20):
+                assert await it.attempts.call_recipient(COPIES) is False
+            assert it.peers.count("r1", RECEIVE_INCOMING) == 2 + 20
+            assert it.peers.count("r1", SET_ACCESS) == 1
+            await it.rooms.clock.advance(30)
+            await it.attempts.call_recipient(COPIES)
+            assert it.peers.count("r1", RECEIVE_INCOMING) == 2 + 20 + 2
+            assert it.peers.count("r1", SET_ACCESS) == 2
+
+    run(story())
+
+
+def test_messages_of_one_moment_share_one_telling_and_all_are_repeated(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with tried(tmp_path, bob=("r1",)) as it:
+            telling = Held(answers(applied=True))
+            late = Held(refuses(404, "USER_NOT_FOUND"))
+            it.peers.on("r1", SET_ACCESS, telling)
+            it.peers.on("r1", RECEIVE_INCOMING, late)
+            slow = asyncio.create_task(it.attempts.call_recipient(COPIES))
+            await until(lambda: late.waiting)
+            it.peers.on("r1", RECEIVE_INCOMING, refuses(404, "USER_NOT_FOUND"))
+            quick = [asyncio.create_task(it.attempts.call_recipient(COPIES)) for _ in range(50)]
+            await until(lambda: telling.waiting and it.peers.count("r1", RECEIVE_INCOMING) == 51)
+            it.peers.on("r1", RECEIVE_INCOMING, answers())
+            telling.release()
+            assert await asyncio.gather(*quick) == [True] * 50
+            late.release()
+            assert await slow is True, "it was refused for what the server was told meanwhile"
+            assert it.peers.count("r1", SET_ACCESS) == 1
+            assert it.peers.count("r1", RECEIVE_INCOMING) == 102
+
+    run(story())
+
+
 def test_a_sender_without_signed_records_is_told_nothing_of(tmp_path: Path) -> None:
     async def story() -> None:
         async with tried(tmp_path, bob=("r1",)) as it:
@@ -286,7 +419,7 @@ def test_a_sender_without_signed_records_is_told_nothing_of(tmp_path: Path) -> N
             await it.rooms.users.add(unsigned, local=True)
             it.peers.on("r1", RECEIVE_INCOMING, refuses(404, "USER_NOT_FOUND"))
             assert await it.attempts.call_recipient(copies_of(make_pair("carol", "bob"))) is False
-            assert it.peers.count("r1", SET_ACCESS) == 0
+            assert it.peers.summary == [("r1", RECEIVE_INCOMING)], "and so there is nothing to repeat it for"
 
     run(story())
 
@@ -422,10 +555,11 @@ def test_the_whole_pair_is_handed_over(tmp_path: Path) -> None:
                 "outgoingBlobB64": encode_base64(PAIR.outgoing.blob),
                 "sourceServerLogin": OWN,
             }
-            it.peers.on("a2", RECEIVE_OUTCOMING, answers(outgoingKey=COPIES.outgoing_key))
+            it.peers.on("a2", RECEIVE_OUTCOMING, says({"outgoingKey": COPIES.outgoing_key}))
             assert await it.attempts.hand_over(other, COPIES) is True
-            it.peers.on("a2", RECEIVE_OUTCOMING, answers(outgoingKey=COPIES.incoming_key))
-            assert await it.attempts.hand_over(other, COPIES) is False
+            for payload in ({}, {"outgoingKey": COPIES.incoming_key}, {"incomingKey": COPIES.outgoing_key}):
+                it.peers.on("a2", RECEIVE_OUTCOMING, says(payload))
+                assert await it.attempts.hand_over(other, COPIES) is False
             it.peers.on("a2", RECEIVE_OUTCOMING, down)
             assert await it.attempts.hand_over(other, COPIES) is False
 
@@ -437,40 +571,3 @@ def test_the_keys_of_what_is_carried(message_type: int) -> None:
     copies = Copies(PAIR.incoming.message, message_type, 0, b"", b"")
     assert copies.incoming_key == f"alice|bob|{NOW}|1|{message_type}"
     assert copies.outgoing_key == f"alice|bob|{NOW}|1|{message_type + 1}"
-
-
-# What goes on by itself
-
-
-def test_background_work_is_kept_counted_and_ended(caplog: pytest.LogCaptureFixture) -> None:
-    async def story() -> None:
-        background = Background()
-        assert len(background) == 0
-        gate = asyncio.Event()
-
-        async def waits() -> str:
-            await gate.wait()
-            return "done"
-
-        async def fails() -> None:
-            raise ZeroDivisionError("a defect")
-
-        first, second = background.spawn(waits()), background.spawn(waits())
-        background.spawn(fails())
-        assert len(background) == 3
-        await until(lambda: len(background) == 2)
-        assert "a defect" in caplog.text
-        second.cancel()
-        await until(lambda: len(background) == 1)
-        gate.set()
-        assert await first == "done"
-        await until(lambda: not background)
-        gate.clear()
-        last = background.spawn(waits())
-        await background.close()
-        assert last.cancelled()
-        assert len(background) == 0
-        await background.close()
-        assert caplog.text.count("background work failed") == 1, "to be cancelled is no defect"
-
-    run(story())
