@@ -128,7 +128,13 @@ class Endpoint:
     def _accept(self, *args: Any, **kwargs: Any) -> ServerConnection:
         """Make the connection of a socket that was accepted, and know of it while it lives."""
         most_unread = self._limits.max_outbound_bytes + self._limits.max_frame_bytes
-        websocket = GuardedConnection(*args, most_unread=most_unread, unread_seconds=PING_SECONDS, **kwargs)
+        websocket = GuardedConnection(
+            *args,
+            most_unread=most_unread,
+            unread_seconds=PING_SECONDS,
+            monotonic=self._clock.monotonic,
+            **kwargs,
+        )
         self._accepted.add(websocket)
         return websocket
 

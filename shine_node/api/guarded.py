@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from websockets.asyncio.server import ServerConnection
@@ -28,10 +29,14 @@ class GuardedConnection(ServerConnection):
     Args:
         most_unread: bytes that may wait to be read; with more the connection is cut.
         unread_seconds: how long nothing at all of what waits may be read; then it is cut.
+        monotonic: the monotonic clock, seconds.
     """
 
-    def __init__(self, *args: Any, most_unread: int, unread_seconds: float, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, most_unread: int, unread_seconds: float, monotonic: Callable[[], float], **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
+        self._monotonic = monotonic
         self._most_unread = most_unread
         self._unread_seconds = unread_seconds
         self._watch: asyncio.TimerHandle | None = None
@@ -50,7 +55,7 @@ class GuardedConnection(ServerConnection):
     def process_event(self, event: Event) -> None:
         """Take a frame; pings, pongs and the like are counted, as no rate of requests covers them."""
         if isinstance(event, Frame) and event.opcode in CTRL_OPCODES:
-            now = self.loop.time()
+            now = self._monotonic()
             if now - self._counting_since >= COUNT_SECONDS:
                 self._counting_since, self._control_frames = now, 0
             self._control_frames += 1

@@ -222,7 +222,7 @@ class Dialer:
     async def _handshake(self, endpoint: Endpoint, sock: socket.socket) -> GuardedConnection:
         tls: dict[str, Any] = {"ssl": self.tls, "server_hostname": endpoint.host} if endpoint.secure else {}
         most_unread = UNREAD_FRAMES * self._max_frame_bytes + PONGS_BYTES
-        make: Any = functools.partial(GuardedConnection, most_unread=most_unread)
+        make: Any = functools.partial(GuardedConnection, most_unread=most_unread, monotonic=self._clock.monotonic)
         try:
             connection = await connect(
                 endpoint.url,

@@ -424,11 +424,17 @@ def test_to_close_twice_does_nothing_and_one_that_never_began_can_be_closed() ->
 
 
 class BrokenClock(SystemClock):
-    """A clock that stands for any defect: it cannot be read."""
+    """A clock that stands for any defect: it cannot be read by a connection that begins."""
+
+    def __init__(self) -> None:
+        self.broken = True
 
     def monotonic(self) -> float:
-        """Fail."""
-        raise RuntimeError("the cause")
+        """Fail once."""
+        if self.broken:
+            self.broken = False
+            raise RuntimeError("the cause")
+        return super().monotonic()
 
 
 def test_a_defect_of_a_connection_is_logged_ends_it_and_is_counted_out(caplog: pytest.LogCaptureFixture) -> None:

@@ -16,6 +16,7 @@ from websockets.exceptions import ConnectionClosed
 
 from shine_node.api import guarded as guarded_module
 from shine_node.api.guarded import GuardedConnection
+from shine_node.clock import SystemClock
 from tests.api.talk import Talk
 from tests.support.nodes import PATIENCE, eventually
 
@@ -72,7 +73,9 @@ class House:
 @asynccontextmanager
 async def a_house(*, most_unread: int = MUCH, unread_seconds: float = 4 * PATIENCE) -> AsyncIterator[House]:
     house = House()
-    make: Any = functools.partial(GuardedConnection, most_unread=most_unread, unread_seconds=unread_seconds)
+    make: Any = functools.partial(
+        GuardedConnection, most_unread=most_unread, unread_seconds=unread_seconds, monotonic=SystemClock().monotonic
+    )
     async with serve(
         house.serve,
         "127.0.0.1",

@@ -246,7 +246,8 @@ def test_levels_are_counted_right_however_the_brackets_lie(steps: list[int], kin
             if step > 0:
                 kind_now = "[]" if kind == "[]" or (kind == "mixed" and len(words) % 3) else "{}"
                 comma = "," if words and words[-1] in "]}" else ""
-                name = ('"]\\\\":' if texts else '"":') if open_ones and open_ones[-1] == "{}" else ""
+                # Each name is another one: of equal ones the reader would drop all but the last, and what is in them.
+                name = f'"{"]" + chr(92) * 2 if texts else ""}{len(words)}":' if open_ones[-1:] == ["{}"] else ""
                 words += [comma, name, kind_now[0]] if comma or name else [kind_now[0]]
                 open_ones.append(kind_now)
             elif open_ones:
