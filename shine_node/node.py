@@ -14,6 +14,7 @@ from shine_node.api.messages import MessageOperations
 from shine_node.api.reading import ReadingOperations
 from shine_node.api.service import ServiceOperations
 from shine_node.api.sessions import SessionOperations
+from shine_node.api.settings import SettingsOperations
 from shine_node.api.sync import SyncOperations
 from shine_node.api.users import UserOperations
 from shine_node.clock import Clock, SystemClock
@@ -22,6 +23,7 @@ from shine_node.control.place import Place, own_path
 from shine_node.control.reload import Reloader
 from shine_node.control.server import ControlServer, Operation
 from shine_node.control.status import Gauges, Status
+from shine_node.control.unsynced import MarkUnsynced
 from shine_node.control.users import AddUser
 from shine_node.delivery.status import DeliveryStatus
 from shine_node.logs import set_up_logging
@@ -34,6 +36,7 @@ from shine_node.parts import (
     make_intake,
     make_lookup,
     make_pool,
+    make_settings,
     make_worker,
     own_certificate,
     sync_servers,
@@ -42,8 +45,9 @@ from shine_node.peers.dial import DialFailed
 from shine_node.sync.messages import MessageApply, MessageFeed
 from shine_node.sync.pulling import Puller
 from shine_node.sync.resync import Resync
-from shine_node.sync.serving import SyncServing
+from shine_node.sync.serving import Feed, SyncServing
 from shine_node.sync.sessions import Sessions, Step
+from shine_node.sync.settings import SettingsApply, SettingsFeed
 
 __all__ = ["STORE_FILE", "Node", "StartError"]
 
@@ -86,6 +90,16 @@ class Node:
         intake = make_intake(ground, lookup)
         self._deliverer = make_deliverer(ground, self.pool, lookup)
         self._worker = make_worker(ground, self._deliverer)
+        settings = make_settings(ground, lookup)
+        settings_pull = Puller(
+            op="SettingsSyncBatch",
+            peers=self.pool,
+            clock=self._clock,
+            apply=SettingsApply(settings.learn),
+            shares=self.users.shares,
+            page_limit=config.sync.page_limit,
+            offered=lambda server_login: self.pool.capability(server_login, "settings-sync"),
+        )
         message_pull = Puller(
             op="DmSyncBatch",
             peers=self.pool,
@@ -97,7 +111,11 @@ class Node:
             on_stored=self._worker.arrived,
         )
         self._sessions = Sessions(
-            steps=[Step("access records", access_pull.step), Step("messages", message_pull.step)],
+            steps=[
+                Step("access records", access_pull.step),
+                Step("settings", settings_pull.step),
+                Step("messages", message_pull.step),
+            ],
             clock=self._clock,
             interval_seconds=config.sync.interval_seconds,
             connected=self.pool.connected_peer,
@@ -110,16 +128,21 @@ class Node:
         self._resync = Resync(
             store=self.store, readers=self._readers, clock=self._clock, own_login=self.users.own_login
         )
-        message_serving = SyncServing(
-            feed=MessageFeed(self.users.own_login),
-            store=self.store,
-            readers=self._readers,
-            max_frame_bytes=config.limits.max_frame_bytes,
-        )
+        feeds: dict[str, Feed] = {
+            "SettingsSyncBatch": SettingsFeed(self.users.own_login),
+            "DmSyncBatch": MessageFeed(self.users.own_login),
+        }
+        max_frame_bytes = config.limits.max_frame_bytes
         sync = SyncOperations(
             readers=self._readers,
-            feeds={"DmSyncBatch": message_serving},
-            max_frame_bytes=config.limits.max_frame_bytes,
+            feeds={
+                op: SyncServing(feed=feed, store=self.store, readers=self._readers, max_frame_bytes=max_frame_bytes)
+                for op, feed in feeds.items()
+            },
+            max_frame_bytes=max_frame_bytes,
+        )
+        params = SettingsOperations(
+            settings=settings, readers=self._readers, resync=self._resync, max_frame_bytes=max_frame_bytes
         )
         self._user_operations = UserOperations(
             config=config, users=self.users, lookup=lookup, vouches=self._directory.vouches
@@ -137,6 +160,7 @@ class Node:
                 **sessions.handlers,
                 **reading.handlers,
                 **sync.handlers,
+                **params.handlers,
             },
             limits=config.limits,
             clock=self._clock,
@@ -154,6 +178,7 @@ class Node:
             operations={
                 "Status": Operation(self._status.status),
                 "AddUser": Operation(AddUser(config=config, users=self.users).add_user),
+                "MarkUnsynced": Operation(MarkUnsynced(settings=settings, resync=self._resync).mark_unsynced),
                 "Reload": Operation(self.reloader.reload),
             }
         )

@@ -14,6 +14,7 @@ from shine_node.delivery.intake import Intake
 from shine_node.delivery.worker import Worker
 from shine_node.directory.lookup import Lookup
 from shine_node.directory.peers import PeerDirectory
+from shine_node.directory.settings import Settings
 from shine_node.directory.sharing import AccessPull
 from shine_node.directory.users import Users
 from shine_node.peers.pool import Pool, PoolSettings
@@ -34,6 +35,7 @@ __all__ = [
     "make_intake",
     "make_lookup",
     "make_pool",
+    "make_settings",
     "make_worker",
     "own_certificate",
     "sync_servers",
@@ -170,6 +172,18 @@ def make_intake(ground: Ground, lookup: Lookup) -> Intake:
         schedule=Schedule(delivery.schedule_seconds),
         lease_ms=delivery.lease_ms,
         max_body_bytes=ground.config.limits.max_body_bytes,
+    )
+
+
+def make_settings(ground: Ground, lookup: Lookup) -> Settings:
+    """Make what takes users' settings in."""
+    return Settings(
+        store=ground.store,
+        crypto=ground.crypto,
+        users=ground.users,
+        lookup=lookup,
+        clock=ground.clock,
+        max_value_bytes=ground.config.limits.max_body_bytes,
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from shine_node.client.messages import make_message
+from shine_node.client.settings import make_setting
 from shine_node.config import Config
 from shine_node.parts import (
     STORE_FILE,
@@ -21,13 +22,15 @@ from shine_node.parts import (
     make_intake,
     make_lookup,
     make_pool,
+    make_settings,
     make_worker,
     own_certificate,
     sync_servers,
 )
 from shine_node.peers.pool import Pool
 from shine_node.protocol.access import AccessServer
-from shine_node.protocol.errors import ShineError, TooLarge
+from shine_node.protocol.errors import ShineError, TooLarge, UserNotFound
+from shine_node.protocol.settings import setting_payload
 from shine_node.store.environment import StoreError
 from tests.cli.certificates import write_certificate
 from tests.support.clock import ManualClock
@@ -165,6 +168,20 @@ def test_the_intake_the_deliverer_and_the_worker_keep_to_the_configuration(tmp_p
             assert (worker._interval, worker._max_concurrent) == (1.3, 14)
             await worker.close()
             await deliverer.close()
+            await lookup.close()
+
+    run(story())
+
+
+def test_settings_keep_to_the_configuration(tmp_path: Path) -> None:
+    async def story() -> None:
+        with ground_of(config(tmp_path, limits={"maxBodyBytes": 5})) as ground:
+            lookup = make_lookup(ground, pool_of(ground), takes_anyone=lambda: True)
+            settings = make_settings(ground, lookup)
+            for value, error in (("123456", TooLarge), ("12345", UserNotFound)):
+                setting = make_setting(ALICE, "theme", value, time_ms=1)
+                with pytest.raises(error):
+                    await settings.submit(setting_payload(setting), ask_peers=True)
             await lookup.close()
 
     run(story())

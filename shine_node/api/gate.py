@@ -7,36 +7,26 @@ A group of operations that comes to be offered takes the place of its entries.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from shine_node.api.connection import Connection, Handler
 from shine_node.protocol.errors import NotAuthenticated, UnknownOp
 
 __all__ = ["gate_handlers"]
 
-_PEERS_ONLY = ("SettingsSyncBatch",)
 _PEERS_AND_SESSIONS = ("GetBlockchainHeads", "GetBlocks")
 
 
 def gate_handlers() -> dict[str, Handler]:
     """Return the operations by name; each is refused, and the reason is the asker's own where it is one.
 
-    The handlers raise ``NotAuthenticated`` without a ``ServerHello`` (for blocks: or a session) on the connection,
-    else ``UnknownOp``: no capability of this server names them.
+    The handlers raise ``NotAuthenticated`` without a ``ServerHello`` or a session on the connection, else
+    ``UnknownOp``: no capability of this server names them.
     """
-    return dict.fromkeys(_PEERS_ONLY, _for_peers) | dict.fromkeys(_PEERS_AND_SESSIONS, _for_peers_and_sessions)
-
-
-async def _for_peers(connection: Connection, payload: dict[str, Any]) -> Mapping[str, object]:
-    connection.need_hello()
-    _not_offered()
+    return dict.fromkeys(_PEERS_AND_SESSIONS, _for_peers_and_sessions)
 
 
 async def _for_peers_and_sessions(connection: Connection, payload: dict[str, Any]) -> Mapping[str, object]:
     if connection.hello is None and connection.session is None:
         raise NotAuthenticated("this needs a session, or a ServerHello")
-    _not_offered()
-
-
-def _not_offered() -> NoReturn:
     raise UnknownOp("this server does not offer this operation; the capabilities of its ServerHello do not name it")

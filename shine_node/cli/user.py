@@ -1,4 +1,4 @@
-"""``user add|list|show``: the users of this server; they are added through the running node, or offline."""
+"""``user add|list|show|resync``: the users of this server; they are added through the running node, or offline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from shine_node.control.users import NewUser
     from shine_node.store.users import Registration
 
-__all__ = ["add_parser", "owner_problem", "run_add", "run_list", "run_show"]
+__all__ = ["add_parser", "owner_problem", "run_add", "run_list", "run_resync", "run_show"]
 
 MAX_RECORD_BYTES = 64 * 1024
 _KEYS = ("login", "solana_key", "blockchain_key", "device_key")
@@ -52,6 +52,18 @@ def add_parser(commands: SubCommands) -> None:
     show.add_argument("login")
     show.add_argument("--json", action="store_true", help="one JSON object, with all older records")
     show.set_defaults(run=run_show)
+
+    resync = actions.add_parser(
+        "resync",
+        help="send a user's other server everything again",
+        description="Lets the running node send all settings and messages of a user to the user's other server again,"
+        " bit by bit, as after a loss there. What that server has changes nothing, and nobody else is sent anything.",
+    )
+    add_config_option(resync)
+    whom = resync.add_mutually_exclusive_group(required=True)
+    whom.add_argument("login", nargs="?")
+    whom.add_argument("--all", action="store_true", help="of every user who has another server")
+    resync.set_defaults(run=run_resync)
 
 
 def run_add(arguments: argparse.Namespace) -> int:
@@ -134,6 +146,22 @@ def run_show(arguments: argparse.Namespace) -> int:
     servers = [f"{server.server_login} {server.url}" for server in registration.record.access_servers]
     for name, value in {**described, "accessServers": ", ".join(servers), "older records": len(older)}.items():
         print(f"{name:<15} {'–' if value is None else value}")
+    return OK
+
+
+def run_resync(arguments: argparse.Namespace) -> int:
+    """Have everything of a user, or of all, sent to the other server again, and print how much that is.
+
+    Raises:
+        ConfigError, ControlError: the node does not run, or cannot be asked; AskRefused: not a user of this server.
+    """
+    from shine_node.cli.control import ask
+    from shine_node.config import load_config
+
+    config = load_config(arguments.config)
+    payload = {} if arguments.all else {"login": arguments.login}
+    done = ask(config, arguments.config, "MarkUnsynced", payload)
+    print(f"{done['settings']} settings and {done['messages']} messages go to the other server again")
     return OK
 
 

@@ -12,7 +12,7 @@ __all__ = ["CAPABILITIES", "PROTOCOL_VERSION", "Hello", "hello_payload", "parse_
 
 PROTOCOL_VERSION = 1
 
-CAPABILITIES: tuple[str, ...] = ("dm-sync", "connection-pool")
+CAPABILITIES: tuple[str, ...] = ("dm-sync", "settings-sync", "connection-pool")
 """What this version can do; a capability is in force on a link where both sides name it."""
 
 

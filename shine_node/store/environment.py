@@ -69,6 +69,16 @@ class Transaction:
                     return
                 yield key, value
 
+    def scan_keys(self, table: Table, start: bytes = b"", *, prefix: bytes = b"") -> Iterator[bytes]:
+        """Yield what ``scan`` does without the values, which may be long and are not read."""
+        with self._raw.cursor(db=self._dbs[table]) as cursor:
+            if not cursor.set_range(max(start, prefix)):
+                return
+            for key in cursor.iternext(values=False):
+                if not key.startswith(prefix):
+                    return
+                yield key
+
     def scan_back(self, table: Table, before: bytes, *, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield rows in reverse order, from the last one before a key on, as long as keys begin with the prefix."""
         with self._raw.cursor(db=self._dbs[table]) as cursor:

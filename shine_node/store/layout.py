@@ -13,7 +13,9 @@ sub-database              key                                                   
 ``due_attempts``          time of the next look, seq                                  key in ``history``
 ``due_settling``          as ``due_attempts``, of messages that are only asked about  key in ``history``
 ``outbox_unsynced``       other server 0 changedAtMs seq                              key in ``history``
-``resync``                owner 0 number                                              former server 0 how far it is
+``settings``              login 0 param                                               changedAtMs, setting as JSON
+``settings_unsynced``     other server 0 changedAtMs login 0 param                    empty
+``resync``                owner 0 number                                              former server 0 part, how far
 ``read_marks``            owner 0 peer 0 direction                                    timeMs up to which it is read
 ``sessions``              sessionId                                                   session, as JSON
 ``sessions_of_user``      login 0 sessionId                                           empty
@@ -72,6 +74,8 @@ class Table(enum.Enum):
     DUE_SETTLING = b"due_settling"
     RESYNC = b"resync"
     OUTBOX_UNSYNCED = b"outbox_unsynced"
+    SETTINGS = b"settings"
+    SETTINGS_UNSYNCED = b"settings_unsynced"
     READ_MARKS = b"read_marks"
     SESSIONS = b"sessions"
     SESSIONS_OF_USER = b"sessions_of_user"

@@ -12,7 +12,7 @@ from shine_node.store.environment import Transaction
 from shine_node.store.layout import ItemKey
 from shine_node.store.outbox import acknowledge
 from shine_node.store.unsynced import read_page
-from shine_node.store.users import other_server
+from shine_node.sync.owners import sharing
 from shine_node.sync.serving import FeedPage
 
 __all__ = ["MessageApply", "MessageFeed"]
@@ -34,16 +34,7 @@ class MessageFeed:
         self, txn: Transaction, server: str, *, login: str | None, after: bytes, limit: int, max_bytes: int
     ) -> FeedPage:
         """Return the next unsynced entries of the owners that have both servers."""
-        shares: dict[str, bool] = {}
-
-        def serves(owner: str) -> bool:
-            if login is not None and owner != login:
-                return False
-            if owner not in shares:
-                other = other_server(txn, owner, self._own_login)
-                shares[owner] = other is not None and other.server_login.lower() == server.lower()
-            return shares[owner]
-
+        serves = sharing(txn, server, own_login=self._own_login, login=login)
         page = read_page(txn, server, serves=serves, after=after, limit=limit, max_bytes=max_bytes)
         entries = [
             (

@@ -13,7 +13,9 @@ from shine_node.cli.commands import run_command
 from shine_node.cli.node_process import NodeProcess
 from shine_node.client.connection import Connection
 from shine_node.client.identity import Identity, KeyPair
+from shine_node.client.settings import make_setting
 from shine_node.protocol.access import AccessServer, record_payload
+from shine_node.protocol.settings import setting_payload
 from shine_node.store.environment import Store
 from tests.cli.program import run_program, write_config
 from tests.support.nodes import run
@@ -259,3 +261,34 @@ def test_exit_statuses(tmp_path):
     assert run_program("user", "add", "--config", path).returncode == 2
     assert run_program("user", "add", "--config", tmp_path / "none.toml", "--record", "x").returncode == 2
     assert run_program("user", "add", "--config", path, "--record", tmp_path / "none").returncode == 1
+
+
+def test_everything_of_a_user_is_sent_to_the_other_server_again(cli):
+    async def story():
+        node = await NodeProcess.start(cli.config)
+        try:
+            assert await asyncio.to_thread(cli.add_record, ALICE.access_record([HOME, OTHER], time_ms=NOW_MS)) == (
+                0,
+                "Alice: added\n",
+            )
+            async with await Connection.open(node.url) as client:
+                setting = make_setting(ALICE, "theme", "dark", time_ms=NOW_MS)
+                await client.request("UpsertUserParam", setting_payload(setting))
+            for words in (["ALICE"], ["--all"]):
+                assert await asyncio.to_thread(cli, "resync", *words) == (
+                    0,
+                    "1 settings and 0 messages go to the other server again\n",
+                )
+            assert (await asyncio.to_thread(cli, "resync", "bob"))[0] == 1
+            assert "USER_NOT_FOUND" in cli.said
+        finally:
+            await node.stop()
+
+    run(story())
+
+
+def test_nothing_is_sent_again_without_a_node_or_without_a_user(cli):
+    assert cli("resync", "alice")[0] == 1
+    assert "the node does not run" in cli.said
+    for words in ([], ["alice", "--all"]):
+        assert cli("resync", *words)[0] == 2

@@ -144,12 +144,12 @@ def read_rows(txn: Transaction) -> dict[ItemKey, Row]:
 
 
 def check_indexes(txn: Transaction, own_login: str = OWN) -> dict[ItemKey, Row]:
-    """Compare the tables that follow from the history with what they have to hold, and return the history.
+    """Compare the tables that follow from others with what they have to hold, and return the history.
 
     An accepted row is exactly once in ``due_attempts``, or in ``due_settling`` where it is only asked about, at its
     next look; an unsynced one exactly once in ``outbox_unsynced``, under its owner's other server; a row with a number
     has its containers, which are those of its key and revision, and none where it is removed. There is nothing else in
-    these tables.
+    these tables. A row of ``settings_unsynced`` names a setting as it is, under its owner's other server.
     """
     rows = read_rows(txn)
     due: dict[Table, dict[bytes, bytes]] = {Table.DUE_ATTEMPTS: {}, Table.DUE_SETTLING: {}}
@@ -177,7 +177,20 @@ def check_indexes(txn: Transaction, own_login: str = OWN) -> dict[ItemKey, Row]:
         assert dict(txn.scan(table)) == wanted, table
     assert dict(txn.scan(Table.OUTBOX_UNSYNCED)) == unsynced
     assert {number for number, _ in txn.scan(Table.CONTAINERS)} == set(numbers)
+    _check_settings(txn, own_login)
     return rows
+
+
+def _check_settings(txn: Transaction, own_login: str) -> None:
+    """Each row of the index names the revision that is there, under its owner's other server."""
+    for entry in txn.scan_keys(Table.SETTINGS_UNSYNCED):
+        server, _, rest = entry.partition(b"\0")
+        other = other_server(txn, rest[8:].partition(b"\0")[0].decode(), own_login)
+        assert other is not None, entry
+        assert server == other.server_login.lower().encode(), entry
+        value = txn.get(Table.SETTINGS, rest[8:])
+        assert value is not None, entry
+        assert value[:8] == rest[:8], entry
 
 
 def _check_containers(key: ItemKey, row: Row, value: bytes | None) -> None:

@@ -114,6 +114,10 @@ def test_rows_are_read_in_order_by_start_and_prefix(tmp_path: Path) -> None:
             assert list(txn.scan(Table.USERS, b"d")) == []
             assert list(txn.scan(Table.USERS, b"x" * 2000)) == []
             assert list(txn.scan(Table.OUTBOX_UNSYNCED)) == []
+            for start, prefix in ((b"", b""), (b"", b"b"), (b"b2", b"b"), (b"a", b"b"), (b"c", b"b"), (b"d", b"")):
+                found = txn.scan(Table.USERS, start, prefix=prefix)
+                assert list(txn.scan_keys(Table.USERS, start, prefix=prefix)) == [key for key, _ in found]
+            assert list(txn.scan_keys(Table.USERS, prefix=b"b")) == [b"b1", b"b2", b"b3"]
             assert txn.last_key(Table.USERS) == b"c1"
             assert txn.last_key(Table.HISTORY) is None
             assert txn.count(Table.USERS) == 5
