@@ -124,7 +124,7 @@ class Puller:
             self._limits[login] = max(1, limit // 4)
             raise
         if limit < self._page_limit:
-            self._limits[login] = limit * 2
+            self._limits[login] = min(2 * limit, self._page_limit)
         return answer
 
     async def _take(self, server_login: str, items: Sequence[Any]) -> list[str]:

@@ -1,0 +1,173 @@
+"""The feed of messages: whose entries a peer gets, what acknowledges them, and how an item that came is stored."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shine_node.protocol.encoding import encode_base64
+from shine_node.protocol.errors import (
+    BadBase64,
+    BadFields,
+    BadLogin,
+    BadRequestFormat,
+    BadSignature,
+    InternalError,
+    Refusal,
+    StorageFull,
+)
+from shine_node.store.environment import Store, Transaction
+from shine_node.store.messages import store_pair
+from shine_node.sync.messages import MessageApply, MessageFeed
+from tests.store.rooms import NOW, OWN, make_pair, opened, register
+
+FEED = MessageFeed(OWN)
+PAIR = make_pair("alice", "carol")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    def fill(txn: Transaction) -> None:
+        register(txn, "alice", OWN, "Server2")
+        register(txn, "dave", OWN, "server2")
+        register(txn, "bob", OWN, "server3")
+        register(txn, "carol", "r1")
+        for number, author in enumerate(("alice", "dave", "bob")):
+            pair = make_pair(author, "carol")
+            store_pair(txn, pair, now_ms=NOW + number, from_client=False, delivery=None, own_login=OWN)
+
+    with opened(tmp_path / "shine.mdb") as store:
+        store.write_now(fill)
+        yield store
+
+
+def owners(store: Store, server: str = "server2", *, login: str | None = None) -> list[str]:
+    with store.read() as txn:
+        page = FEED.page(txn, server, login=login, after=b"", limit=100, max_bytes=2**20)
+    return [str(item["login"]) for _, _, item in page.entries]
+
+
+def test_a_peer_gets_the_entries_of_the_owners_it_shares_and_of_one_alone_if_it_asks_so(store: Store) -> None:
+    assert owners(store) == ["alice", "dave"]
+    assert owners(store, "server3") == ["bob"]
+    assert owners(store, "r1") == []
+    assert owners(store, login="dave") == ["dave"]
+    assert owners(store, login="bob") == [], "an owner that is not shared"
+
+
+def test_an_entry_travels_with_its_copies_the_incoming_one_first(store: Store) -> None:
+    with store.read() as txn:
+        [(_, _, item), _] = FEED.page(txn, "server2", login=None, after=b"", limit=9, max_bytes=2**20).entries
+    assert item == {
+        "login": "alice",
+        "blobsB64": [encode_base64(PAIR.incoming.blob), encode_base64(PAIR.outgoing.blob)],
+    }
+
+
+def test_what_is_acknowledged_does_not_come_again(store: Store) -> None:
+    with store.read() as txn:
+        page = FEED.page(txn, "server2", login="alice", after=b"", limit=9, max_bytes=2**20)
+    [(_, mark, _)] = page.entries
+    store.write_now(lambda txn: FEED.acknowledge(txn, "server2", mark))
+    assert owners(store) == ["dave"]
+
+
+@pytest.mark.parametrize("mark", ["a text", ("no key", b"signature")])
+def test_a_mark_of_another_feed_is_a_defect(store: Store, mark: object) -> None:
+    with pytest.raises(AssertionError):
+        store.write_now(lambda txn: FEED.acknowledge(txn, "server2", mark))
+    assert owners(store) == ["alice", "dave"]
+
+
+class Taken:
+    """The ways in, in place of the intake: they note what they are given, or raise what a test wants."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[Any, ...]] = []
+        self.raises: dict[str, Exception] = {}
+        self.raises_at_once: Exception | None = None
+
+    def sync_pair(self, incoming: bytes, outgoing: bytes, *, owner: str, from_server: str) -> Awaitable[object]:
+        return self._take(owner, (incoming, outgoing, owner, from_server))
+
+    def sync_incoming(self, blob: bytes, *, owner: str, from_server: str) -> Awaitable[object]:
+        return self._take(owner, (blob, owner, from_server))
+
+    def _take(self, owner: str, what: tuple[Any, ...]) -> Awaitable[object]:
+        if self.raises_at_once is not None:
+            raise self.raises_at_once
+
+        async def take() -> None:
+            if owner in self.raises:
+                raise self.raises[owner]
+            self.taken.append(what)
+
+        return take()
+
+
+def item(*blobs: bytes, login: Any = "Alice") -> dict[str, Any]:
+    return {"syncId": "x", "login": login, "blobsB64": [encode_base64(blob) for blob in blobs]}
+
+
+def apply(taken: Taken, *items: dict[str, Any]) -> list[type[Refusal] | None]:
+    refusals = asyncio.run(MessageApply(taken)("server2", items))
+    return [None if refusal is None else type(refusal) for refusal in refusals]
+
+
+def test_two_copies_are_a_pair_and_one_is_an_incoming_copy() -> None:
+    taken = Taken()
+    assert apply(taken, item(b"in", b"out"), item(b"in", login="bob")) == [None, None]
+    assert taken.taken == [(b"in", b"out", "alice", "server2"), (b"in", "bob", "server2")]
+
+
+def test_what_is_wrong_harms_no_other_item_and_each_has_its_own_answer(caplog: pytest.LogCaptureFixture) -> None:
+    taken = Taken()
+    taken.raises = {"mallory": BadSignature("forged"), "eve": KeyError("a defect")}
+    with caplog.at_level(logging.ERROR):
+        answers = apply(
+            taken,
+            item(),
+            item(b"1", b"2", b"3"),
+            {"login": "alice", "blobsB64": ["no Base64"]},
+            {"login": "alice", "blobsB64": [5]},
+            {"login": "alice", "blobsB64": "text"},
+            item(b"in", login="a b"),
+            item(b"in", login=None),
+            item(b"in", login="mallory"),
+            item(b"in", login="eve"),
+            item(b"in", b"out"),
+        )
+    assert answers == [
+        BadFields,
+        BadFields,
+        BadBase64,
+        BadRequestFormat,
+        BadRequestFormat,
+        BadLogin,
+        BadFields,
+        BadSignature,
+        InternalError,
+        None,
+    ]
+    assert len(taken.taken) == 1
+    assert "a defect over an entry" in caplog.text
+
+
+@pytest.mark.parametrize(("raised", "answer"), [(BadSignature("x"), BadSignature), (KeyError("x"), InternalError)])
+def test_what_fails_before_it_has_begun_is_an_answer_too(raised: Exception, answer: type[Refusal]) -> None:
+    taken = Taken()
+    taken.raises_at_once = raised
+    assert apply(taken, item(b"in")) == [answer]
+
+
+def test_a_store_without_room_ends_it_after_all_have_ended() -> None:
+    taken = Taken()
+    taken.raises = {"bob": StorageFull("full")}
+    with pytest.raises(StorageFull):
+        apply(taken, item(b"in", login="bob"), item(b"in", login="carol"))
+    assert [what[1] for what in taken.taken] == ["carol"]
