@@ -1,0 +1,182 @@
+"""The serving side of a batch: what a request may hold, what acknowledges what, and the page that follows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shine_node.protocol.encoding import encode_base64
+from shine_node.protocol.errors import BadFields, BadLogin, BadRequestFormat
+from shine_node.store.environment import Store, Transaction
+from shine_node.store.layout import Table
+from shine_node.store.readers import Readers
+from shine_node.sync import serving as serving_module
+from shine_node.sync.serving import FeedPage, Sent, SyncServing
+from tests.store.rooms import MAP_SIZE
+
+
+class Numbers:
+    """A feed of numbers: it notes what it is asked, and in which transaction what was acknowledged."""
+
+    def __init__(self, greatest: int) -> None:
+        self.greatest = greatest
+        self.asked: list[dict[str, Any]] = []
+        self.acknowledged: list[tuple[str, object]] = []
+
+    def page(self, txn: Transaction, server: str, **asked: Any) -> FeedPage:
+        self.asked.append({"server": server, **asked})
+        first = int(asked["after"].decode() or 0)
+        numbers = range(first + 1, min(first + asked["limit"], self.greatest) + 1)
+        entries = [(f"id{n}", ("mark", n), {"login": "alice", "number": n}) for n in numbers]
+        last = numbers[-1] if numbers else first
+        return FeedPage(entries, str(last).encode() if numbers else b"", last < self.greatest)
+
+    def acknowledge(self, txn: Transaction, server: str, mark: object) -> None:
+        self.acknowledged.append((server, mark))
+        txn.put(Table.META, b"acknowledged", str(len(self.acknowledged)).encode())
+
+
+@asynccontextmanager
+async def serving(folder: Path, feed: Numbers, *, max_frame_bytes: int = 2**20) -> AsyncIterator[SyncServing]:
+    store = Store(folder / "shine.mdb", map_size=MAP_SIZE)
+    store.start()
+    readers = Readers(store)
+    try:
+        yield SyncServing(feed=feed, store=store, readers=readers, max_frame_bytes=max_frame_bytes)
+    finally:
+        readers.close()
+        store.close()
+
+
+def numbers_of(answer: Mapping[str, Any]) -> list[int]:
+    return [item["number"] for item in answer["items"]]
+
+
+def test_a_session_reads_page_after_page_and_acknowledges_each_with_the_next(tmp_path: Path) -> None:
+    async def story() -> None:
+        feed, sent = Numbers(5), Sent()
+        async with serving(tmp_path, feed) as served:
+            first = await served.answer("server2", sent, {"ackSyncIds": [], "limit": 2})
+            assert first["items"] == [
+                {"syncId": "id1", "login": "alice", "number": 1},
+                {"syncId": "id2", "login": "alice", "number": 2},
+            ]
+            assert first["hasMore"] is True
+            second = await served.answer(
+                "server2", sent, {"ackSyncIds": ["id1", "id2"], "cursor": first["cursor"], "limit": 2}
+            )
+            assert numbers_of(second) == [3, 4]
+            third = await served.answer("server2", sent, {"ackSyncIds": ["id4"], "cursor": second["cursor"]})
+            assert feed.acknowledged[:2] == [("server2", ("mark", 1)), ("server2", ("mark", 2))]
+            assert numbers_of(third) == [5]
+            assert third["hasMore"] is False
+            last = await served.answer("server2", sent, {"ackSyncIds": ["id5"], "cursor": third["cursor"]})
+            assert last == {"items": [], "cursor": third["cursor"], "hasMore": False}
+            assert [mark for _, mark in feed.acknowledged[2:]] == [("mark", 4), ("mark", 5)]
+
+    asyncio.run(story())
+
+
+def test_what_was_not_sent_here_and_what_was_acknowledged_before_changes_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        feed, sent, elsewhere = Numbers(2), Sent(), Sent()
+        async with serving(tmp_path, feed) as served:
+            page = await served.answer("server2", sent, {"limit": 2})
+            await served.answer("server2", elsewhere, {"ackSyncIds": ["id1"], "cursor": page["cursor"]})
+            assert feed.acknowledged == []
+            again = {"ackSyncIds": ["id1", "id1", "id9"], "cursor": page["cursor"]}
+            await served.answer("server2", sent, again)
+            await served.answer("server2", sent, again)
+            assert feed.acknowledged == [("server2", ("mark", 1))]
+
+    asyncio.run(story())
+
+
+def test_a_request_without_a_cursor_acknowledges_and_then_begins_a_new_session(tmp_path: Path) -> None:
+    async def story() -> None:
+        feed, sent = Numbers(4), Sent()
+        async with serving(tmp_path, feed) as served:
+            await served.answer("server2", sent, {"limit": 2})
+            page = await served.answer("server2", sent, {"ackSyncIds": ["id2"], "limit": 1})
+            assert numbers_of(page) == [1]
+            assert feed.acknowledged == [("server2", ("mark", 2))]
+            await served.answer("server2", sent, {"ackSyncIds": ["id2"], "cursor": page["cursor"]})
+            assert len(feed.acknowledged) == 1, "the session before is over"
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("payload", "refusal"),
+    [
+        ({"ackSyncIds": "id1"}, BadRequestFormat),
+        ({"ackSyncIds": ["id1", 5]}, BadRequestFormat),
+        ({"ackSyncIds": ["id1"], "limit": "all"}, BadRequestFormat),
+        ({"ackSyncIds": ["id1"], "cursor": 5}, BadRequestFormat),
+        ({"ackSyncIds": ["id1"], "cursor": "no Base64"}, BadFields),
+        ({"ackSyncIds": ["id1"], "cursor": encode_base64(bytes(401))}, BadFields),
+        ({"ackSyncIds": ["id1"], "login": 5}, BadRequestFormat),
+        ({"ackSyncIds": ["id1"], "login": ""}, BadFields),
+        ({"ackSyncIds": ["id1"], "login": "a b"}, BadLogin),
+    ],
+)
+def test_a_request_that_is_wrong_acknowledges_nothing(
+    tmp_path: Path, payload: dict[str, Any], refusal: type[Exception]
+) -> None:
+    async def story() -> None:
+        feed, sent = Numbers(1), Sent()
+        async with serving(tmp_path, feed) as served:
+            page = await served.answer("server2", sent, {})
+            with pytest.raises(refusal):
+                await served.answer("server2", sent, payload)
+            assert feed.acknowledged == []
+            await served.answer("server2", sent, {"ackSyncIds": ["id1"], "cursor": page["cursor"]})
+            assert feed.acknowledged == [("server2", ("mark", 1))]
+
+    asyncio.run(story())
+
+
+def test_the_feed_is_told_what_is_asked_for_within_bounds(tmp_path: Path) -> None:
+    async def story() -> None:
+        feed = Numbers(0)
+        async with serving(tmp_path, feed, max_frame_bytes=65536) as served:
+            await served.answer("server2", Sent(), {"login": "Alice", "limit": 9999, "cursor": encode_base64(b"7")})
+            await served.answer("server2", Sent(), {"login": None, "limit": -3})
+            await served.answer("server2", Sent(), {})
+        assert [asked["login"] for asked in feed.asked] == ["alice", None, None]
+        assert [asked["limit"] for asked in feed.asked] == [500, 1, 100]
+        assert [asked["after"] for asked in feed.asked] == [b"7", b"", b""]
+        assert {asked["max_bytes"] for asked in feed.asked} == {65536 // 2 - 4096}
+
+    asyncio.run(story())
+
+
+def test_many_acknowledgements_are_written_in_bounded_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving_module, "GREATEST_LIMIT", 2)
+
+    async def story() -> None:
+        feed, sent = Numbers(0), Sent()
+        for number in range(5):
+            sent.add(f"id{number}", number)
+        async with serving(tmp_path, feed) as served:
+            await served.answer("server2", sent, {"ackSyncIds": [f"id{n}" for n in range(5)]})
+        assert [mark for _, mark in feed.acknowledged] == list(range(5))
+
+    asyncio.run(story())
+
+
+def test_what_was_sent_is_remembered_within_a_bound_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving_module, "MAX_SENT", 2)
+    sent = Sent()
+    for number in (1, 2, 1, 3):
+        sent.add(f"id{number}", number)
+    assert sent.take(["id2", "id1", "id3"]) == [1, 3]
+    assert sent.take(["id1"]) == []
+    sent.add("id4", 4)
+    sent.clear()
+    assert sent.take(["id4"]) == []
