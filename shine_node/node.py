@@ -42,12 +42,14 @@ from shine_node.parts import (
     sync_servers,
 )
 from shine_node.peers.dial import DialFailed
+from shine_node.store.lineage import Lineage, begin_lineage
 from shine_node.sync.messages import MessageApply, MessageFeed
 from shine_node.sync.pulling import Puller
 from shine_node.sync.resync import Resync
 from shine_node.sync.serving import Feed, SyncServing
 from shine_node.sync.sessions import Sessions, Step
 from shine_node.sync.settings import SettingsApply, SettingsFeed
+from shine_node.sync.stores import PeerStores
 
 __all__ = ["STORE_FILE", "Node", "StartError"]
 
@@ -87,8 +89,11 @@ class Node:
         self.pool = make_pool(ground, on_connected=lambda server_login: self._sessions.start(server_login))
         self._lookup = lookup = make_lookup(ground, self.pool, takes_anyone=self._takes_anyone)
         access_pull = make_access_pull(ground, self.pool, takes_anyone=self._takes_anyone)
-        intake = make_intake(ground, lookup)
-        self._deliverer = make_deliverer(ground, self.pool, lookup)
+        peer_stores = PeerStores(
+            store=self.store, readers=self._readers, clock=self._clock, own_login=self.users.own_login
+        )
+        intake = make_intake(ground, lookup, on_brought=peer_stores.has)
+        self._deliverer = make_deliverer(ground, self.pool, lookup, on_handed_over=peer_stores.has)
         self._worker = make_worker(ground, self._deliverer)
         settings = make_settings(ground, lookup)
         settings_pull = Puller(
@@ -108,6 +113,7 @@ class Node:
             shares=self.users.shares,
             page_limit=config.sync.page_limit,
             offered=lambda server_login: self.pool.capability(server_login, "dm-sync"),
+            lineage=lambda: self._lineage,
             on_stored=self._worker.arrived,
         )
         self._sessions = Sessions(
@@ -136,7 +142,13 @@ class Node:
         sync = SyncOperations(
             readers=self._readers,
             feeds={
-                op: SyncServing(feed=feed, store=self.store, readers=self._readers, max_frame_bytes=max_frame_bytes)
+                op: SyncServing(
+                    feed=feed,
+                    store=self.store,
+                    readers=self._readers,
+                    max_frame_bytes=max_frame_bytes,
+                    stores=peer_stores,
+                )
                 for op, feed in feeds.items()
             },
             max_frame_bytes=max_frame_bytes,
@@ -182,6 +194,7 @@ class Node:
                 "Reload": Operation(self.reloader.reload),
             }
         )
+        self._lineage: Lineage | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -218,6 +231,7 @@ class Node:
 
     async def _start(self) -> None:
         self.store.start()
+        self._lineage = await begin_lineage(self.store)
         self._crypto.start()
         await self._directory.refresh()
         try:

@@ -22,6 +22,7 @@ from shine_node.protocol.access import AccessServer
 from shine_node.protocol.errors import ShineError
 from shine_node.protocol.schedule import Schedule
 from shine_node.store.environment import Store
+from shine_node.store.layout import ItemKey
 from shine_node.store.readers import Readers
 from shine_node.tls import Certificate
 
@@ -160,7 +161,7 @@ def make_access_pull(ground: Ground, pool: Pool, *, takes_anyone: Callable[[], b
     )
 
 
-def make_intake(ground: Ground, lookup: Lookup) -> Intake:
+def make_intake(ground: Ground, lookup: Lookup, *, on_brought: Callable[[str, ItemKey], None]) -> Intake:
     """Make what takes pairs in."""
     delivery = ground.config.delivery
     return Intake(
@@ -172,6 +173,7 @@ def make_intake(ground: Ground, lookup: Lookup) -> Intake:
         schedule=Schedule(delivery.schedule_seconds),
         lease_ms=delivery.lease_ms,
         max_body_bytes=ground.config.limits.max_body_bytes,
+        on_brought=on_brought,
     )
 
 
@@ -187,7 +189,9 @@ def make_settings(ground: Ground, lookup: Lookup) -> Settings:
     )
 
 
-def make_deliverer(ground: Ground, pool: Pool, lookup: Lookup) -> Deliverer:
+def make_deliverer(
+    ground: Ground, pool: Pool, lookup: Lookup, *, on_handed_over: Callable[[str, ItemKey], None]
+) -> Deliverer:
     """Make what delivers pairs."""
     delivery = ground.config.delivery
     return Deliverer(
@@ -199,6 +203,7 @@ def make_deliverer(ground: Ground, pool: Pool, lookup: Lookup) -> Deliverer:
         schedule=Schedule(delivery.schedule_seconds),
         first_attempt_timeout_ms=delivery.first_attempt_timeout_ms,
         lease_ms=delivery.lease_ms,
+        on_handed_over=on_handed_over,
     )
 
 

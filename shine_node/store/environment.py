@@ -164,6 +164,11 @@ class Store:
         return len(self._waiting)
 
     @property
+    def position(self) -> int:
+        """The number of the last commit; it rises by one with each, and is lower in a copy that was made before."""
+        return int(self._env.info()["last_txnid"])
+
+    @property
     def trouble(self) -> str:
         """Why the last write failed and what to do: no room, or a broken disk; empty while all is well."""
         return self._trouble

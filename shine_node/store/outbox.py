@@ -10,7 +10,7 @@ from shine_node.protocol.container import SIGNATURE_BYTES
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import Flag, ItemKey, Row, Table, decode_containers, pack_number, time_key
 
-__all__ = ["acknowledge", "clear_entry", "former_servers", "outbox_key", "put_entry"]
+__all__ = ["acknowledge", "clear_entry", "former_servers", "outbox_key", "put_entry", "reopen"]
 
 
 def outbox_key(server: str, row: Row) -> bytes:
@@ -43,6 +43,16 @@ def clear_entry(txn: Transaction, server: str | None, owner: str, row: Row) -> N
     if server is None or not txn.delete(Table.OUTBOX_UNSYNCED, outbox_key(server, row)):
         for former in former_servers(txn, owner):
             txn.delete(Table.OUTBOX_UNSYNCED, outbox_key(former, row))
+
+
+def reopen(txn: Transaction, server: str, key: ItemKey) -> None:
+    """Make an entry unsynced again: it is not sure that the owner's other server still has it."""
+    value = txn.get(Table.HISTORY, key.encode())
+    row = Row.decode(value) if value is not None else None
+    if row is not None and row.seq and not row.removed and not row.flags & Flag.UNSYNCED:
+        row = row._replace(flags=row.flags | Flag.UNSYNCED)
+        txn.put(Table.HISTORY, key.encode(), row.encode())
+        put_entry(txn, server, key, row)
 
 
 def acknowledge(txn: Transaction, server: str, key: ItemKey, signature: bytes) -> bool:

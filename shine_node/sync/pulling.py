@@ -21,6 +21,7 @@ from shine_node.protocol.errors import (
     Refusal,
     ServerBusy,
 )
+from shine_node.store.lineage import Lineage
 
 __all__ = ["Puller"]
 
@@ -46,6 +47,7 @@ class Puller:
         shares: whether an owner (in lower case) has this server and that one.
         page_limit: ``sync.pageLimit``.
         offered: whether the capability that the operation needs is in force with a peer.
+        lineage: returns how far this server's store has come; ``None`` where peers are not told.
         on_stored: called after each page of which something was stored.
     """
 
@@ -59,6 +61,7 @@ class Puller:
         shares: Callable[[str, str], bool],
         page_limit: int,
         offered: Callable[[str], bool],
+        lineage: Callable[[], Lineage | None] = lambda: None,
         on_stored: Callable[[], None] = lambda: None,
     ) -> None:
         self._op = op
@@ -68,6 +71,7 @@ class Puller:
         self._shares = shares
         self._page_limit = page_limit
         self._offered = offered
+        self._lineage = lineage
         self._on_stored = on_stored
         self._limits: dict[str, int] = {}
         """How much is asked for at once of peers whose link was lost over a page."""
@@ -92,9 +96,11 @@ class Puller:
             Refusal: the peer's answer is none, or this server cannot store now.
         """
         acks: list[str] = []
-        cursor, stored = "", 0
+        cursor, stored, restored, told = "", 0, False, False
         for _ in range(MAX_PAGES):
-            answer = await self._ask(peer, acks, cursor)
+            answer = await self._ask(peer, acks, cursor, restored=restored)
+            told = told or restored
+            restored = not told and self._was_restored(answer)
             acks = await self._take(peer.server_login, read_list(answer, "items"))
             if acks:
                 stored += len(acks)
@@ -103,21 +109,31 @@ class Puller:
             if following == cursor:
                 if more:
                     log.warning("%s gives the same page of %s for ever; the session ends", peer.server_login, self._op)
-                if acks:
-                    await self._ask(peer, acks, cursor)
+                if acks or restored:
+                    await self._ask(peer, acks, cursor, restored=restored)
                 break
             cursor = following
-            if not more and not acks:
+            if not more and not acks and not restored:
                 break
         return stored
 
-    async def _ask(self, peer: KnownPeer, acks: list[str], cursor: str) -> Mapping[str, Any]:
+    def _was_restored(self, answer: Mapping[str, Any]) -> bool:
+        """Say whether this server's store lacks what the peer knows to have been in it: it was restored (stores.py)."""
+        lineage = self._lineage()
+        return lineage is not None and lineage.lost(read_optional_text(answer, "storeMark"))
+
+    async def _ask(self, peer: KnownPeer, acks: list[str], cursor: str, *, restored: bool) -> Mapping[str, Any]:
         """Ask for a page. Where the link is lost over it, it may be more than this server takes in one frame."""
         login = peer.server_login.lower()
         limit = self._limits.pop(login, self._page_limit)
         payload: dict[str, object] = {"ackSyncIds": acks, "limit": limit}
         if cursor:
             payload["cursor"] = cursor
+        lineage = self._lineage()
+        if lineage is not None:
+            payload["storeMark"] = lineage.mark()
+        if restored:
+            payload["restored"] = True
         try:
             answer = await self._peers.request(AccessServer(peer.server_login, peer.url), self._op, payload)
         except LinkLost:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from shine_node.protocol.encoding import (
@@ -16,7 +17,9 @@ from shine_node.protocol.encoding import (
 )
 from shine_node.protocol.errors import BadBase64, BadFields, BadRequestFormat
 from shine_node.store.environment import Job, Store, Transaction
+from shine_node.store.lineage import MAX_MARK_CHARACTERS, put_peer_mark
 from shine_node.store.readers import Readers
+from shine_node.sync.stores import PeerStores
 
 __all__ = ["Feed", "FeedPage", "Sent", "SyncServing"]
 
@@ -62,8 +65,8 @@ class Sent:
 
     def __init__(self) -> None:
         self._marks: dict[str, object] = {}
-        self.noting: asyncio.Future[None] | None = None
-        """The commit of the last acknowledgements, if it was not waited for."""
+        self.echoed: str | None = None
+        """The mark of the peer's store in the last answer."""
 
     def clear(self) -> None:
         """Forget all: a new session begins."""
@@ -86,10 +89,16 @@ class SyncServing:
 
     Args:
         max_frame_bytes: ``limits.maxFrameBytes``; a page takes at most half of it.
+        stores: keeps the marks of the peers' stores, for one of the feeds.
     """
 
-    def __init__(self, *, feed: Feed, store: Store, readers: Readers, max_frame_bytes: int) -> None:
+    def __init__(
+        self, *, feed: Feed, store: Store, readers: Readers, max_frame_bytes: int, stores: PeerStores | None = None
+    ) -> None:
         self._feed = feed
+        self._stores = stores
+        self._noting: dict[str, asyncio.Future[None]] = {}
+        """By peer: the commit of acknowledgements that was not waited for."""
         self._store = store
         self._readers = readers
         self._max_bytes = max_frame_bytes // 2 - ENVELOPE_BYTES
@@ -110,45 +119,65 @@ class SyncServing:
             raise BadRequestFormat("ackSyncIds must be texts")
         limit = read_limit(payload, DEFAULT_LIMIT, GREATEST_LIMIT)
         after = _read_cursor(payload)
+        store_mark, restored = _read_mark(payload), payload.get("restored") is True
 
         marks = sent.take(sync_ids)
+        noting = self._noting.pop(server, None)
+        if noting is not None:
+            await noting
+        told: dict[str, object] = {}
+        if self._stores is not None and store_mark:
+            if not await self._stores.hear(server, store_mark, echoed=sent.echoed, restored=restored):
+                store_mark = ""
+            sent.echoed = self._stores.kept(server)
+            told["storeMark"] = sent.echoed
         if not after:  # what is acknowledged must not come again with the first page
-            await self._note(server, sent, marks)
+            await self._note(server, sent, marks, store_mark)
             sent.clear()
         page = await self._readers.run(
             lambda txn: self._feed.page(txn, server, login=login, after=after, limit=limit, max_bytes=self._max_bytes)
         )
         if after:  # it lies behind the cursor: the peer can work on this page while it is being noted
-            await self._note(server, sent, marks, wait=not page.more)
+            await self._note(server, sent, marks, store_mark, wait=not page.more)
         items = []
         for sync_id, mark, item in page.entries:
             sent.add(sync_id, mark)
             items.append({"syncId": sync_id, **item})
-        return {"items": items, "cursor": encode_base64(page.cursor or after), "hasMore": page.more}
+        return {"items": items, "cursor": encode_base64(page.cursor or after), "hasMore": page.more, **told}
 
-    async def _note(self, server: str, sent: Sent, marks: Sequence[object], *, wait: bool = True) -> None:
-        """Have acknowledgements written, all in one transaction, once those of before are."""
-        before, sent.noting = sent.noting, None
-        if before is not None:
-            await before
-        if marks:
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._store.submit([Job(lambda txn: self._acknowledge(txn, server, marks), future)])
-            if wait:
-                await future
-            else:
-                future.add_done_callback(_look_at_error)
-                sent.noting = future
+    async def _note(
+        self, server: str, sent: Sent, marks: Sequence[object], store_mark: str, *, wait: bool = True
+    ) -> None:
+        """Have acknowledgements written, all in one transaction, with the mark of the peer's store if there is one."""
+        if not marks:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._store.submit([Job(lambda txn: self._acknowledge(txn, server, marks, store_mark), future)])
+        if store_mark:
+            sent.echoed = store_mark  # the caller knows it: its own store is there now
+        if wait:
+            await future
+        else:
+            self._noting[server] = future
+            future.add_done_callback(partial(self._noted, server))
 
-    def _acknowledge(self, txn: Transaction, server: str, marks: Sequence[object]) -> None:
+    def _noted(self, server: str, future: asyncio.Future[None]) -> None:
+        """Forget a commit that has ended well; one that has not is met by the peer's next request."""
+        if not future.cancelled() and future.exception() is None and self._noting.get(server) is future:
+            del self._noting[server]
+
+    def _acknowledge(self, txn: Transaction, server: str, marks: Sequence[object], store_mark: str) -> None:
         for mark in marks:
             self._feed.acknowledge(txn, server, mark)
+        if store_mark:
+            put_peer_mark(txn, server, store_mark)
 
 
-def _look_at_error(future: asyncio.Future[None]) -> None:
-    """The next request meets the error; if there is none, the entries come again in the next session."""
-    if not future.cancelled():
-        future.exception()
+def _read_mark(payload: Mapping[str, Any]) -> str:
+    mark = read_optional_text(payload, "storeMark")
+    if len(mark) > MAX_MARK_CHARACTERS or not mark.isascii():
+        raise BadFields(f"storeMark must be at most {MAX_MARK_CHARACTERS} ASCII characters")
+    return mark
 
 
 def _read_cursor(payload: Mapping[str, Any]) -> bytes:

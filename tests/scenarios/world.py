@@ -38,6 +38,9 @@ INTERVAL = 5.0
 
 SCRIPTED_OPS = ("ReceiveIncomingMessage", "ReceiveOutcomingMessage", "GetDmDeliveryStatus", "SetUserAccess")
 
+SESSIONS = 31.0
+"""The interval of sessions, which tells their sleep from the others."""
+
 QUIET_LINKS = {"pool": {"pingIdleSeconds": 86400, "idleCloseSeconds": 86400}}
 
 
@@ -69,6 +72,10 @@ class WatchedClock:
         finally:
             self._sleeping[seconds] -= 1
 
+    def sleepers(self, seconds: float) -> int:
+        """How many sleep for exactly so long."""
+        return self._sleeping[seconds]
+
     def sleeps(self, seconds: float) -> bool:
         """Whether somebody sleeps for exactly so long."""
         return self._sleeping[seconds] > 0
@@ -80,7 +87,8 @@ class Home(LocalServer):
     def __init__(self, login: str, parent: Path, clock: ManualClock, **sections: Mapping[str, Any]) -> None:
         self._watched = WatchedClock(clock)
         server = {**QUIET_LINKS, **sections.pop("server", {})}
-        super().__init__(login, parent, clock=self._watched, server=server, **sections)
+        sync = {"intervalSeconds": round(SESSIONS), **sections.pop("sync", {})}
+        super().__init__(login, parent, clock=self._watched, server=server, sync=sync, **sections)
 
     @property
     def at_rest(self) -> bool:
@@ -96,6 +104,9 @@ class Home(LocalServer):
         for link in self.node.pool._links.values():
             if link.busy or link.state is LinkState.CONNECTING or link._ping is not None:
                 return False
+        sessions = self.node._sessions
+        if self._watched.sleepers(sessions._interval_seconds) < len(sessions._tasks):
+            return False
         return self.sleeps(INTERVAL)
 
     def sleeps(self, seconds: float) -> bool:

@@ -760,3 +760,19 @@ def test_more_readers_at_once_than_there_are_places_are_refused_for_now(tmp_path
         readers.close()
         with store.read() as txn:
             assert txn.get(Table.META, b"schema") is not None
+
+
+def test_the_position_rises_with_each_commit_and_goes_back_in_a_copy(tmp_path: Path) -> None:
+    file, copy = tmp_path / "shine.mdb", tmp_path / "copy.mdb"
+    with opened(file) as store:
+        positions = [store.position]
+        for number in range(2):
+            store.write_now(lambda txn, n=number: txn.put(Table.META, b"x", bytes([n])))  # type: ignore[misc]
+            positions.append(store.position)
+        assert positions == list(range(positions[0], positions[0] + 3))
+        copy.write_bytes(file.read_bytes())
+        store.write_now(lambda txn: txn.put(Table.META, b"x", b"later"))
+    with opened(file) as store:
+        assert store.position > positions[-1]
+    with opened(copy) as store:
+        assert store.position == positions[-1]

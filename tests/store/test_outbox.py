@@ -11,7 +11,7 @@ from shine_node.protocol.container import Container
 from shine_node.protocol.schedule import DeliveryState
 from shine_node.store.environment import Store, Transaction
 from shine_node.store.layout import Flag, ItemKey, Row, Table, encode_containers, pack_number
-from shine_node.store.outbox import acknowledge, clear_entry, former_servers, outbox_key, put_entry
+from shine_node.store.outbox import acknowledge, clear_entry, former_servers, outbox_key, put_entry, reopen
 from shine_node.store.resync import begin_resync
 from tests.store.rooms import NOW, make_pair, opened
 
@@ -128,6 +128,25 @@ def test_an_acknowledgement_of_a_removed_item_changes_nothing(store: Store) -> N
 
     assert store.write_now(work) is False
     assert len(entries(store)) == 1
+
+
+@pytest.mark.parametrize("flags", [Flag.NONE, Flag.UNSYNCED])
+def test_an_entry_may_be_reopened(store: Store, flags: Flag) -> None:
+    row = make_row(flags=flags, version=4)
+    store.write_now(lambda txn: put_item(txn, row))
+    store.write_now(lambda txn: reopen(txn, OTHER, KEY))
+    assert row_of(store) == row._replace(flags=Flag.UNSYNCED)
+    assert entries(store) == {outbox_key(OTHER, row): KEY.encode()}
+
+
+@pytest.mark.parametrize("seq", [0, 1])
+def test_what_is_unknown_or_removed_is_not_reopened(store: Store, seq: int) -> None:
+    store.write_now(lambda txn: reopen(txn, OTHER, KEY))
+    row = make_row(flags=Flag.REMOVED, seq=seq)
+    store.write_now(lambda txn: put_item(txn, row))
+    store.write_now(lambda txn: reopen(txn, OTHER, KEY))
+    assert row_of(store) == row
+    assert entries(store) == {}
 
 
 def test_the_server_before_does_not_acknowledge_for_the_one_after(store: Store) -> None:

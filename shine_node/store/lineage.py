@@ -1,0 +1,99 @@
+"""How far a store has come, in marks that others keep: a store that was restored from a backup lacks some of them.
+
+A *run* begins whenever the store is opened to be served. A *mark* names a run and the number of the last commit in it.
+The store remembers its last runs and with which commit each ended; a copy that is restored later begins a new run, and
+knows nothing of the runs and commits that came after the copy was made.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from shine_node.protocol.errors import Refusal
+from shine_node.store.environment import Store, Transaction
+from shine_node.store.layout import Table, pack_number, unpack_number
+
+__all__ = ["MAX_MARK_CHARACTERS", "Lineage", "begin_lineage", "begin_run", "get_peer_mark", "put_peer_mark"]
+
+log = logging.getLogger(__name__)
+
+RUN_BYTES: Final = 8
+MAX_RUNS = 64
+"""Runs that a store remembers. A mark of an earlier one counts as lost; then more is sent than is needed, once."""
+MAX_MARK_CHARACTERS: Final = 64
+_ROW = b"lineage"
+_ENTRY_BYTES = RUN_BYTES + 8
+
+
+class Lineage:
+    """The runs of this store.
+
+    Args:
+        ended: earlier runs, and the last commit of each.
+        run: the present one.
+        position: returns the number of the last commit.
+    """
+
+    def __init__(self, ended: Mapping[str, int], run: str, position: Callable[[], int]) -> None:
+        self._ended = ended
+        self._run = run
+        self._position = position
+
+    def mark(self) -> str:
+        """Return where the store is now: all that has been committed lies before it."""
+        return f"{self._run}-{self._position():x}"
+
+    def lost(self, mark: str) -> bool:
+        """Say whether this store lacks what lay before a mark that it gave once; it never lacks an empty one."""
+        if not mark:
+            return False
+        run, _, number = mark.partition("-")
+        end = self._position() if run == self._run else self._ended.get(run)
+        try:
+            return end is None or int(number, 16) > end
+        except ValueError:
+            return True  # it is none of this program's
+
+
+async def begin_lineage(store: Store) -> Lineage | None:
+    """Begin a run of a store whose writer has just been started; ``None`` where that cannot be written now."""
+    position, run = store.position, os.urandom(RUN_BYTES)
+    try:
+        ended = await store.write(lambda txn: begin_run(txn, run, position))
+    except Refusal as refusal:
+        log.warning("other servers are not told how far this store has come: %s", refusal)
+        return None
+    return Lineage(ended, run.hex(), lambda: store.position)
+
+
+def begin_run(txn: Transaction, run: bytes, position: int) -> dict[str, int]:
+    """Begin a run in a write transaction, and return the earlier ones with the last commit of each.
+
+    Args:
+        run: ``RUN_BYTES`` random bytes.
+        position: the number of the last commit before this transaction.
+    """
+    row = txn.get(Table.META, _ROW) or b""
+    entries = [row[start : start + _ENTRY_BYTES] for start in range(0, len(row), _ENTRY_BYTES)]
+    if entries:
+        entries[-1] = entries[-1][:RUN_BYTES] + pack_number(position)
+    entries = entries[-(MAX_RUNS - 1) :]
+    txn.put(Table.META, _ROW, b"".join(entries) + run + pack_number(0))
+    return {entry[:RUN_BYTES].hex(): unpack_number(entry[RUN_BYTES:]) for entry in entries}
+
+
+def get_peer_mark(txn: Transaction, server: str) -> str:
+    """Return the mark that a server (in lower case) gave with what it acknowledged last, empty if it gave none."""
+    return (txn.get(Table.META, _peer_key(server)) or b"").decode()
+
+
+def put_peer_mark(txn: Transaction, server: str, mark: str) -> None:
+    """Keep the mark of a server (in lower case) that has stored something of this one."""
+    txn.put(Table.META, _peer_key(server), mark.encode())
+
+
+def _peer_key(server: str) -> bytes:
+    return b"peer_mark " + server.encode()

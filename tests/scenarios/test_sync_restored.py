@@ -1,0 +1,142 @@
+"""A server that was restored from a backup becomes equal to its user's other one again, by itself (PROTOCOL.md §6)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shine_node.client.messages import SignedPair
+from tests.scenarios.sync_world import alice_at_two, equal, history, keep_copy, restore_copy, session, unsynced
+from tests.scenarios.world import HOUR, Home, Person, World, tell
+
+
+async def write(world: World, home: Home, author: Person, *texts: str, to_login: str = "bob") -> list[SignedPair]:
+    """Send some messages, a second after each other."""
+    pairs = []
+    for text in texts:
+        pair = author.writes(to_login, text)
+        await world.send(home, pair)
+        pairs.append(pair)
+        await world.passes(1)
+    return pairs
+
+
+async def restored(world: World, home: Home) -> None:
+    """Stop a server, put its backup in the place of its store, and start it."""
+    await home.stop()
+    restore_copy(home)
+    await home.start()
+
+
+@pytest.mark.parametrize("sent_at", ["a1", "a2"])
+@pytest.mark.parametrize("later", [0, 60])
+def test_it_gets_back_what_it_had_acknowledged_since(tmp_path: Path, sent_at: str, later: int) -> None:
+    """Also what it acknowledged a moment before it was lost, by taking a pair that was handed over."""
+
+    async def story(world: World) -> None:
+        a1, a2, r1, alice = await alice_at_two(world)
+        sender = {"a1": a1, "a2": a2}[sent_at]
+        [old] = await write(world, sender, alice, "before the backup")
+        await session(world)
+        await a2.stop()
+        keep_copy(a2)
+        await a2.start()
+        await session(world)
+        pairs = await write(world, sender, alice, "one", "two", "three")
+        edit = alice.edits(old, "edited since")
+        await world.send(sender, edit)
+        await world.send(a1, alice.removes(pairs[2]))
+        await world.passes(later)
+        assert equal(a1, a2)
+        kept = history(a1)
+        called = len(r1.times())
+
+        await restored(world, a2)
+        assert history(a2) != kept
+        await session(world, 3)
+        assert equal(a1, a2)
+        assert history(a2) == kept
+        assert a2.blobs(old.outgoing_key) == (edit.incoming, edit.outgoing)
+        assert a2.blobs(pairs[2].outgoing_key) == (b"", b"")
+        await world.passes(2 * HOUR)
+        assert equal(a1, a2)
+        again = [payload["incomingBlobB64"] for _, _, payload in r1.calls[called:]]
+        assert len(again) <= 4, "young ones join the schedule of the server that has lost them"
+        assert {a2.state(pair) for pair in (old, *pairs)} == {"delivered"}
+
+    tell(tmp_path, story)
+
+
+def test_what_it_took_meanwhile_goes_to_the_other_one(tmp_path: Path) -> None:
+    """Restored, it was a while alone: its commits have passed the number that the other server remembers."""
+
+    async def story(world: World) -> None:
+        a1, a2, _, alice = await alice_at_two(world)
+        await write(world, a1, alice, "before the backup")
+        await session(world)
+        await a2.stop()
+        keep_copy(a2)
+        await a2.start()
+        await session(world)
+        lost = await write(world, a1, alice, "lost at a2")
+        await session(world)
+        await a1.stop()
+        await restored(world, a2)
+        alone = await write(world, a2, alice, *(f"alone {number}" for number in range(12)))
+        await a1.start()
+        await session(world, 3)
+        assert equal(a1, a2)
+        for home in (a1, a2):
+            for pair in (*lost, *alone):
+                assert home.blobs(pair.outgoing_key) == (pair.incoming, pair.outgoing)
+
+    tell(tmp_path, story)
+
+
+def test_both_restored_from_different_days(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        a1, a2, _, alice = await alice_at_two(world)
+        await write(world, a1, alice, "day one")
+        await session(world)
+        await a1.stop()
+        keep_copy(a1)
+        await a1.start()
+        day_two = await write(world, a2, alice, "day two")
+        await session(world)
+        await a2.stop()
+        keep_copy(a2)
+        await a2.start()
+        await session(world)
+        day_three = await write(world, a1, alice, "day three")
+        await session(world)
+        await a2.stop()
+        restore_copy(a2)
+        await restored(world, a1)
+        await a2.start()
+        await session(world, 4)
+        assert equal(a1, a2)
+        [pair] = day_two
+        assert a1.blobs(pair.outgoing_key) == (pair.incoming, pair.outgoing)
+        [pair] = day_three
+        assert a1.row(pair.outgoing_key) is None, "nobody has it any more"
+
+    tell(tmp_path, story)
+
+
+def test_a_restart_alone_sends_nothing_anew(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        a1, a2, _, alice = await alice_at_two(world)
+        await write(world, a1, alice, "one", "two")
+        await session(world, 2)
+        for _ in range(3):
+            await a2.restart()
+            await world.passes(5)
+            assert unsynced(a1) == 0
+            await session(world)
+            assert equal(a1, a2)
+        await a1.restart()
+        await session(world)
+        assert unsynced(a1) == unsynced(a2) == 0
+
+    tell(tmp_path, story)
