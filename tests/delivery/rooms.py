@@ -221,6 +221,7 @@ class Rooms:
             schedule=self.schedule,
             lease_ms=lease_ms,
             max_body_bytes=max_body_bytes,
+            on_brought=self._note,
         )
         self.deliverer = Deliverer(
             store=self.store,
@@ -231,6 +232,7 @@ class Rooms:
             schedule=self.schedule,
             first_attempt_timeout_ms=first_attempt_timeout_ms,
             lease_ms=lease_ms,
+            on_handed_over=self._note,
         )
         self.worker = Worker(
             store=self.store,
@@ -242,6 +244,11 @@ class Rooms:
             max_concurrent=max_concurrent,
         )
         self.status = DeliveryStatus(self.store)
+        self.others_have: list[tuple[str, ItemKey]] = []
+        """Which server has taken or brought which item, as delivery tells it."""
+
+    def _note(self, server_login: str, key: ItemKey) -> None:
+        self.others_have.append((server_login, key))
 
     async def __aenter__(self) -> Self:
         self.store.start()

@@ -13,7 +13,7 @@ from shine_node.protocol.pair import Pair
 from shine_node.protocol.schedule import DeliveryState
 from shine_node.store.deliveries import Claim, claim_due, due_keys
 from shine_node.store.environment import Transaction
-from shine_node.store.layout import Direction, Flag, OpenDelivery, Table
+from shine_node.store.layout import Direction, Flag, ItemKey, OpenDelivery, Table
 from tests.delivery.rooms import (
     RECEIVE_INCOMING,
     RECEIVE_OUTCOMING,
@@ -149,6 +149,25 @@ def test_a_hand_over_that_fails_changes_nothing_here(tmp_path: Path, failure: He
             row = rooms.row(PAIR)
             assert row is not None
             assert (row.state, row.flags) == (DELIVERED, Flag.UNSYNCED), "it is learned at the next catch-up"
+
+    run(story())
+
+
+def test_who_keeps_account_of_the_other_server_is_told_what_it_has(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            await alice_and_bob(rooms)
+            await send(rooms)
+            await quiet(rooms)
+            assert rooms.others_have == [("a2", ItemKey.of(PAIR.outgoing))]
+            other = Held()
+            rooms.peers.on("a2", RECEIVE_OUTCOMING, other)
+            await send(rooms, EDIT)
+            await until(lambda: other.waiting)
+            await rooms.accept(make_pair("alice", "bob", revision_ms=NOW + 6, body=b"newer"))
+            other.release()
+            await quiet(rooms)
+            assert len(rooms.others_have) == 1, "what it has stored is replaced by now"
 
     run(story())
 

@@ -29,7 +29,7 @@ from shine_node.protocol.revisions import Arrival
 from shine_node.protocol.schedule import DeliveryState
 from shine_node.store.deliveries import claim_due
 from shine_node.store.environment import Job, Transaction
-from shine_node.store.layout import Direction, Flag, OpenDelivery, Row, Table
+from shine_node.store.layout import Direction, Flag, ItemKey, OpenDelivery, Row, Table
 from tests.delivery.rooms import Rooms, run, until
 from tests.store.rooms import MAX_BODY, NOW, OWN, identity, make_copy, make_pair, servers, tombstone_of
 from tests.support.clock import ManualClock, settle
@@ -239,6 +239,26 @@ def test_what_is_synced_for_a_recipient_of_this_server(tmp_path: Path) -> None:
             copy = make_copy("alice", "bob", 1, nonce=2)
             stored_copy = await rooms.intake.sync_incoming(copy.blob, owner="bob", from_server="R2")
             assert stored_copy.row.flags is Flag.NONE, "the other server has it"
+
+    run(story())
+
+
+def test_who_keeps_account_of_the_other_server_is_told_what_it_has_brought(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            await alice_and_bob(rooms, bob=(OWN, "r2"))
+            pair, copy = make_pair("alice", "bob"), make_copy("alice", "bob", 1, nonce=2)
+            await synced(rooms, pair)
+            await rooms.intake.sync_incoming(copy.blob, owner="bob", from_server="r2")
+            edit = make_pair("alice", "bob", revision_ms=NOW + 9)
+            await rooms.intake.receive_pair(edit.incoming.blob, edit.outgoing.blob, from_server="a2")
+            await rooms.intake.receive_pair(edit.incoming.blob, edit.outgoing.blob, from_server=None)
+            await rooms.intake.receive_incoming(copy.blob)
+            await rooms.accept(edit)
+            with pytest.raises(BadSignature):
+                await rooms.intake.sync_incoming(broken(copy), owner="bob", from_server="r2")
+            key = ItemKey.of(pair.outgoing)
+            assert rooms.others_have == [("A2", key), ("r2", ItemKey.of(copy)), ("a2", key)]
 
     run(story())
 

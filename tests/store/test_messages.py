@@ -189,6 +189,32 @@ def test_another_revision_of_the_other_server_says_nothing_of_this_one(store: St
     assert entries(store) == [(b"alices.other", ItemKey.of(edit.outgoing))]
 
 
+def test_a_pair_that_is_only_asked_about(store: Store) -> None:
+    def put(pair: Pair) -> Stored:
+        return store.write_now(
+            lambda txn: store_pair(
+                txn,
+                pair,
+                now_ms=NOW,
+                from_client=False,
+                delivery=OpenDelivery(NOW, 0, NOW, 0),
+                own_login=OWN,
+                settling=True,
+                from_server="alices.other",
+            )
+        )
+
+    asked, here = make_pair("alice", "carol"), make_pair("alice", "bob")
+    assert put(asked).row.flags is Flag.SETTLING
+    with store.read() as txn:
+        assert [key for key, _ in txn.scan(Table.DUE_SETTLING)] == [time_key(NOW, 1)]
+    assert put(here).row.flags is Flag.NONE, "its recipient is here: nobody need be asked"
+    put_pair(store, make_pair("alice", "carol", revision_ms=NOW + 1))
+    assert due(store) == {time_key(NOW + 60_000, 1): ItemKey.of(asked.outgoing)}
+    with store.read() as txn:
+        assert txn.count(Table.DUE_SETTLING) == 0
+
+
 def test_a_pair_may_begin_as_delivered(store: Store) -> None:
     def work(txn: Transaction) -> Stored:
         return store_pair(txn, make_pair("alice", "carol"), now_ms=NOW, from_client=False, delivery=None, own_login=OWN)

@@ -12,6 +12,7 @@ import pytest
 from shine_node.peers.directory import KnownPeer
 from shine_node.protocol.access import AccessServer
 from shine_node.protocol.errors import BadRequestFormat, BadSignature, LinkLost, Refusal, ServerBusy, StorageFull
+from shine_node.store.lineage import Lineage
 from shine_node.sync import pulling as pulling_module
 from shine_node.sync.pulling import BUSY_ROUNDS, Puller
 from tests.support.clock import ManualClock
@@ -222,3 +223,52 @@ def test_a_session_with_nothing_new_says_nothing(caplog: pytest.LogCaptureFixtur
     with caplog.at_level(logging.INFO):
         asyncio.run(World(page()).puller.step(PEER))
     assert caplog.records == []
+
+
+# --- a store that was restored ---
+
+
+def marked(mark: str, *items: Any, cursor: str = "", more: bool = False) -> dict[str, Any]:
+    """A page of a peer that remembers a mark of this server's store."""
+    return {**page(*items, cursor=cursor, more=more), "storeMark": mark}
+
+
+def with_lineage(world: World, *, ended: Mapping[str, int] | None = None) -> World:
+    """Let the puller say where its store is: at the fifth commit of its run, and one further with each request."""
+    positions = iter(range(5, 100))
+    lineage = Lineage(ended or {}, "now", lambda: next(positions))
+    world.puller._lineage = lambda: lineage
+    return world
+
+
+def test_a_peer_is_told_how_far_the_store_has_come() -> None:
+    world = with_lineage(World(marked("", item("a"), cursor="1")))
+    assert world.run() == 1
+    assert [asked["storeMark"] for asked in world.asked] == ["now-5", "now-6"]
+    assert not any("restored" in asked for asked in world.asked)
+
+
+def test_what_it_has_come_past_needs_no_word() -> None:
+    world = with_lineage(World(marked("then-7")), ended={"then": 7})
+    assert world.run() == 0
+    assert len(world.asked) == 1
+
+
+@pytest.mark.parametrize("cursor", ["", "1"])
+def test_a_store_that_lacks_what_the_peer_remembers_says_so_once_in_a_session(cursor: str) -> None:
+    world = with_lineage(World(*(marked("then-8", cursor=cursor) for _ in range(9))), ended={"then": 7})
+    assert world.run() == 0
+    assert [asked.get("restored") for asked in world.asked] == [None, True]
+
+
+def test_it_says_so_with_what_it_acknowledges_and_goes_on() -> None:
+    pages = [marked("lost-1", item("a"), cursor="1", more=True), marked("now-6", item("b"), cursor="2")]
+    world = with_lineage(World(*pages))
+    assert world.run() == 2
+    assert [asked.get("restored") for asked in world.asked] == [None, True, None]
+    assert [asked["ackSyncIds"] for asked in world.asked] == [[], ["a"], ["b"]]
+
+
+def test_a_mark_that_is_no_text_ends_the_session() -> None:
+    with pytest.raises(BadRequestFormat):
+        with_lineage(World({**page(), "storeMark": 5})).run()

@@ -6,17 +6,19 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from shine_node.protocol.encoding import encode_base64
-from shine_node.protocol.errors import BadFields, BadLogin, BadRequestFormat
+from shine_node.protocol.errors import BadFields, BadLogin, BadRequestFormat, StorageFull
 from shine_node.store.environment import Store, Transaction
 from shine_node.store.layout import Table
+from shine_node.store.lineage import get_peer_mark
 from shine_node.store.readers import Readers
 from shine_node.sync import serving as serving_module
 from shine_node.sync.serving import FeedPage, Sent, SyncServing
+from tests.delivery.rooms import PATIENCE
 from tests.store.rooms import MAP_SIZE
 
 
@@ -27,6 +29,7 @@ class Numbers:
         self.greatest = greatest
         self.asked: list[dict[str, Any]] = []
         self.acknowledged: list[tuple[str, object]] = []
+        self.full = False
 
     def page(self, txn: Transaction, server: str, **asked: Any) -> FeedPage:
         self.asked.append({"server": server, **asked})
@@ -37,6 +40,8 @@ class Numbers:
         return FeedPage(entries, str(last).encode() if numbers else b"", last < self.greatest)
 
     def acknowledge(self, txn: Transaction, server: str, mark: object) -> None:
+        if self.full:
+            raise StorageFull("the server's store is full")
         self.acknowledged.append((server, mark))
         txn.put(Table.META, b"acknowledged", str(len(self.acknowledged)).encode())
 
@@ -120,6 +125,9 @@ def test_a_request_without_a_cursor_acknowledges_and_then_begins_a_new_session(t
         ({"ackSyncIds": ["id1"], "cursor": 5}, BadRequestFormat),
         ({"ackSyncIds": ["id1"], "cursor": "no Base64"}, BadFields),
         ({"ackSyncIds": ["id1"], "cursor": encode_base64(bytes(401))}, BadFields),
+        ({"ackSyncIds": ["id1"], "storeMark": 5}, BadRequestFormat),
+        ({"ackSyncIds": ["id1"], "storeMark": "m" * 65}, BadFields),
+        ({"ackSyncIds": ["id1"], "storeMark": "é"}, BadFields),
         ({"ackSyncIds": ["id1"], "login": 5}, BadRequestFormat),
         ({"ackSyncIds": ["id1"], "login": ""}, BadFields),
         ({"ackSyncIds": ["id1"], "login": "a b"}, BadLogin),
@@ -156,16 +164,125 @@ def test_the_feed_is_told_what_is_asked_for_within_bounds(tmp_path: Path) -> Non
     asyncio.run(story())
 
 
-def test_many_acknowledgements_are_written_in_bounded_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving_module, "GREATEST_LIMIT", 2)
-
+def test_the_acknowledgements_of_a_request_are_one_commit(tmp_path: Path) -> None:
     async def story() -> None:
         feed, sent = Numbers(0), Sent()
-        for number in range(5):
+        for number in range(100):
             sent.add(f"id{number}", number)
         async with serving(tmp_path, feed) as served:
-            await served.answer("server2", sent, {"ackSyncIds": [f"id{n}" for n in range(5)]})
-        assert [mark for _, mark in feed.acknowledged] == list(range(5))
+            before = served._store.position
+            await served.answer("server2", sent, {"ackSyncIds": [f"id{n}" for n in range(100)]})
+            assert served._store.position == before + 1
+        assert [mark for _, mark in feed.acknowledged] == list(range(100))
+
+    asyncio.run(story())
+
+
+def test_the_peer_may_work_on_a_page_while_its_word_on_the_one_before_is_noted(tmp_path: Path) -> None:
+    """Yet nothing is asked of the feed anew, by any connection, before all of it has been noted."""
+
+    async def story() -> None:
+        feed = Numbers(9)
+        async with serving(tmp_path, feed) as served:
+            for number in range(20):
+                feed.acknowledged.clear()
+                sent = Sent()
+                page = await served.answer("server2", sent, {"limit": 2})
+                await served.answer("server2", sent, {"ackSyncIds": ["id1"], "cursor": page["cursor"], "limit": 1})
+                async with asyncio.timeout(PATIENCE):
+                    while number % 2 and served._noting:
+                        await asyncio.sleep(0)
+                await served.answer("server2", Sent(), {})
+                assert [mark for _, mark in feed.acknowledged] == [("mark", 1)]
+            assert served._noting == {}
+
+    asyncio.run(story())
+
+
+def test_what_could_not_be_noted_is_met_by_the_next_request(tmp_path: Path) -> None:
+    async def story() -> None:
+        feed, sent = Numbers(9), Sent()
+        async with serving(tmp_path, feed) as served:
+            page = await served.answer("server2", sent, {"limit": 2})
+            feed.full = True
+            await served.answer("server2", sent, {"ackSyncIds": ["id1"], "cursor": page["cursor"], "limit": 1})
+            await asyncio.wait((served._noting["server2"],))
+            feed.full = False
+            with pytest.raises(StorageFull):
+                await served.answer("server2", sent, {"cursor": page["cursor"]})
+            assert numbers_of(await served.answer("server2", sent, {"limit": 1})) == [1]
+
+    asyncio.run(story())
+
+
+# --- where the peer's store is ---
+
+
+class Told(NamedTuple):
+    """What was said of a store: its mark, what was echoed before, and whether it was restored."""
+
+    mark: str
+    echoed: str | None
+    restored: bool
+
+
+class Stores:
+    """Keeps marks as ``PeerStores`` does, and what it was told; it believes what ``believes`` says."""
+
+    def __init__(self, store: Store) -> None:
+        self.told: list[Told] = []
+        self.believes = True
+        self._store = store
+
+    def kept(self, server: str) -> str:
+        with self._store.read() as txn:
+            return get_peer_mark(txn, server)
+
+    async def hear(self, server: str, mark: str, *, echoed: str | None, restored: bool) -> bool:
+        assert server == "server2"
+        self.told.append(Told(mark, echoed, restored))
+        return self.believes
+
+
+def test_the_mark_of_a_store_is_kept_with_what_is_acknowledged_and_echoed(tmp_path: Path) -> None:
+    async def story() -> None:
+        feed, sent = Numbers(9), Sent()
+        async with serving(tmp_path, feed) as served:
+            stores = Stores(served._store)
+            served._stores = stores  # type: ignore[assignment]
+            first = await served.answer("server2", sent, {"limit": 1, "storeMark": "run-1"})
+            assert first["storeMark"] == ""
+            second = await served.answer(
+                "server2",
+                sent,
+                {"ackSyncIds": ["id1"], "cursor": first["cursor"], "limit": 1, "storeMark": "run-2"},
+            )
+            assert second["storeMark"] == "", "what was known before"
+            third = await served.answer("server2", sent, {"cursor": second["cursor"], "storeMark": "run-3"})
+            assert third["storeMark"] == stores.kept("server2") == "run-2"
+            stores.believes = False
+            await served.answer(
+                "server2",
+                sent,
+                {"ackSyncIds": ["id2"], "cursor": third["cursor"], "storeMark": "run-4", "restored": True},
+            )
+            assert feed.acknowledged[-1] == ("server2", ("mark", 2))
+            assert stores.kept("server2") == "run-2"
+            assert stores.told == [
+                Told("run-1", None, False),
+                Told("run-2", "", False),
+                Told("run-3", "run-2", False),
+                Told("run-4", "run-2", True),
+            ]
+            assert "storeMark" not in await served.answer("server2", sent, {}), "who says nothing is told nothing"
+
+    asyncio.run(story())
+
+
+def test_a_mark_is_of_no_use_to_a_feed_without_a_place_for_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with serving(tmp_path, Numbers(1)) as served:
+            assert "storeMark" not in await served.answer("server2", Sent(), {"storeMark": "run-1"})
 
     asyncio.run(story())
 
