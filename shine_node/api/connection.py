@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from websockets.exceptions import ConnectionClosed
 
-from shine_node.api.limits import TokenBucket
+from shine_node.api.limits import LARGE_FRAME, TokenBucket, decoding_cost
 from shine_node.api.outbound import Outbound, Writer
 from shine_node.clock import Clock
 from shine_node.protocol.envelope import (
@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 MAX_REQUESTS_UNDER_WAY = 256
 MAX_BYTES_UNDER_WAY = 4 * 2**20
 MAX_OUTBOUND_BYTES = 4 * 2**20
+LONGEST_PAUSE_SECONDS = 1.0
+"""A connection that has ended meanwhile is noticed after so long."""
 UNSUPPORTED_DATA = 1003
 
 
@@ -55,11 +57,13 @@ class Connection:
     """One client or peer. Requests are worked on side by side; answers leave in the order in which they are ready.
 
     Reading stops while ``MAX_REQUESTS_UNDER_WAY`` requests, or ``MAX_BYTES_UNDER_WAY`` of them, are not answered: what
-    then waits is in the other side's buffers.
+    then waits is in the other side's buffers. So it is with one who does not heed refusals: no more is refused than
+    would be let through, and meanwhile nothing is read.
 
     Args:
         handlers: operation → handler.
-        requests_per_second: ``limits.requestsPerSecond``.
+        requests_per_second: ``limits.requestsPerSecond``; a large request counts as several.
+        heavy: what decoding large or intricate requests costs is counted here; other connections may share it.
         address: the other side's address, for the log.
         max_outbound_bytes: ``limits.maxOutboundBytes``.
         user_agent: what the handshake says of the client.
@@ -73,6 +77,7 @@ class Connection:
         clock: Clock,
         requests_per_second: int,
         address: str,
+        heavy: TokenBucket | None = None,
         max_outbound_bytes: int = MAX_OUTBOUND_BYTES,
         user_agent: str = "",
     ) -> None:
@@ -89,7 +94,10 @@ class Connection:
         self._websocket = websocket
         self._handlers = handlers
         self._clock = clock
-        self._bucket = TokenBucket(requests_per_second, clock.monotonic())
+        now = clock.monotonic()
+        self._bucket = TokenBucket(requests_per_second, now)
+        self._refusals = TokenBucket(requests_per_second, now)
+        self._heavy = heavy or TokenBucket(requests_per_second, now)
         self._tasks: set[asyncio.Task[None]] = set()
         self._bytes_under_way = 0
         self._room = asyncio.Event()
@@ -101,6 +109,7 @@ class Connection:
         """Take note of the peer's ``ServerHello``; a second one replaces the first."""
         self.hello = hello
         self._bucket.change_rate(requests_per_second)
+        self._refusals.change_rate(requests_per_second)
 
     def need_hello(self) -> Hello:
         """Return what the peer has said of itself.
@@ -140,7 +149,10 @@ class Connection:
                 if not isinstance(frame, str):
                     self.outbound.end(UNSUPPORTED_DATA, "text frames only")
                     continue
-                self._start(frame)
+                too_many = self._over_rate(frame)
+                self._start(frame, too_many)
+                if too_many:
+                    await self._slow_down(len(frame))
                 while self._full:
                     self._room.clear()
                     await self._room.wait()
@@ -168,9 +180,11 @@ class Connection:
     def _full(self) -> bool:
         return len(self._tasks) >= MAX_REQUESTS_UNDER_WAY or self._bytes_under_way >= MAX_BYTES_UNDER_WAY
 
-    def _start(self, frame: str) -> None:
+    def _start(self, frame: str, too_many: RateLimited | None) -> None:
+        if too_many and (len(frame) >= LARGE_FRAME or decoding_cost(frame)):
+            frame = ""  # to find out even what its requestId is would cost what it may not have
         size = len(frame)
-        task = asyncio.get_running_loop().create_task(self._answer(frame))
+        task = asyncio.get_running_loop().create_task(self._answer(frame, too_many))
         self._bytes_under_way += size
         self._tasks.add(task)
 
@@ -181,21 +195,18 @@ class Connection:
 
         task.add_done_callback(done)
 
-    async def _answer(self, frame: str) -> None:
-        await self.outbound.send(await self._work(frame))
+    async def _answer(self, frame: str, too_many: RateLimited | None) -> None:
+        await self.outbound.send(self._refuse(frame, too_many) if too_many else await self._work(frame))
         if self._last_request is not None:
             task, code, reason = self._last_request
             if task is asyncio.current_task():
                 self.outbound.end(code, reason)
 
     async def _work(self, frame: str) -> str:
-        too_many = self._over_rate()
         try:
             request = decode_request(frame, self._handlers)
         except BadEnvelope as bad:
-            return encode_refusal(bad.op, bad.request_id, too_many or bad.refusal)
-        if too_many:
-            return encode_refusal(request.op, request.request_id, too_many)
+            return encode_refusal(bad.op, bad.request_id, bad.refusal)
         try:
             payload = await self._handlers[request.op](self, request.payload)
             return encode_answer(request.op, request.request_id, payload)
@@ -204,9 +215,31 @@ class Connection:
         except Exception:
             return self._defect(request)
 
-    def _over_rate(self) -> RateLimited | None:
-        wait_ms = self._bucket.take(self._clock.monotonic())
-        return RateLimited("too many requests on this connection", {"retryAfterMs": wait_ms}) if wait_ms else None
+    def _refuse(self, frame: str, refusal: RateLimited) -> str:
+        try:
+            request = decode_request(frame, self._handlers)
+        except BadEnvelope as bad:
+            return encode_refusal(bad.op, bad.request_id, refusal)
+        return encode_refusal(request.op, request.request_id, refusal)
+
+    def _over_rate(self, frame: str) -> RateLimited | None:
+        now = self._clock.monotonic()
+        wait_ms = self._bucket.wait_ms(now) or (self._heavy.wait_ms(now) if len(frame) >= LARGE_FRAME else 0)
+        if not wait_ms:
+            cost = decoding_cost(frame)
+            wait_ms = self._heavy.take(now, cost) if cost else 0
+            if not wait_ms:
+                self._bucket.take(now, 1 + len(frame) // LARGE_FRAME)
+        if not wait_ms:
+            return None
+        return RateLimited("too many requests, or too large ones: repeat this one later", {"retryAfterMs": wait_ms})
+
+    async def _slow_down(self, size: int) -> None:
+        """Read on later, where more has been refused than would be let through."""
+        wait_ms = self._refusals.wait_ms(self._clock.monotonic())
+        if wait_ms:
+            await self._clock.sleep(min(wait_ms / 1000, LONGEST_PAUSE_SECONDS))
+        self._refusals.take(self._clock.monotonic(), 1 + size // LARGE_FRAME)
 
     def _defect(self, request: Request) -> str:
         log.exception("a defect in %s", request.op)

@@ -17,11 +17,11 @@ from websockets.protocol import CONNECTING
 
 from shine_node.api.connection import Connection, Handler
 from shine_node.api.guarded import GuardedConnection
-from shine_node.api.limits import AddressCount
+from shine_node.api.limits import AddressBuckets, AddressCount
 from shine_node.clock import Clock
 from shine_node.config import LimitsConfig, ListenAddress
 
-__all__ = ["PATH", "Endpoint", "client_address"]
+__all__ = ["PATH", "Endpoint", "client_address", "origin_of"]
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +62,7 @@ class Endpoint:
         self._count = AddressCount(
             greatest=limits.max_connections, greatest_per_address=limits.max_connections_per_address
         )
+        self._heavy = AddressBuckets()
 
     @property
     def connections(self) -> int:
@@ -142,7 +143,7 @@ class Endpoint:
         """Answer an HTTP request that is not for this path, or is one connection too many."""
         if request.path.partition("?")[0] != PATH:
             return websocket.respond(http.HTTPStatus.NOT_FOUND, f"The WebSocket endpoint is {PATH}.\n")
-        refusal = self._count.refusal(_address(websocket, request))
+        refusal = self._count.refusal(origin_of(_address(websocket, request)))
         if refusal is not None:
             return websocket.respond(http.HTTPStatus.SERVICE_UNAVAILABLE, refusal)
         return None
@@ -152,7 +153,9 @@ class Endpoint:
         if request is None:
             raise AssertionError("a connection that is open had a request")
         address = _address(websocket, request)
-        self._count.add(address)
+        origin = origin_of(address)
+        self._count.add(origin)
+        heavy = self._heavy.join(origin, self._limits.peer_requests_per_second, self._clock.monotonic())
         try:
             connection = Connection(
                 websocket,
@@ -160,6 +163,7 @@ class Endpoint:
                 clock=self._clock,
                 requests_per_second=self._limits.requests_per_second,
                 address=address,
+                heavy=heavy,
                 max_outbound_bytes=self._limits.max_outbound_bytes,
                 user_agent=user_agent(request.headers.get_all("User-Agent")),
             )
@@ -171,7 +175,8 @@ class Endpoint:
         except Exception:  # else only the library would know, whose log is off
             log.exception("a defect in the connection of %s", address)
         finally:
-            self._count.remove(address)
+            self._count.remove(origin)
+            self._heavy.leave(origin, self._clock.monotonic())
 
 
 def client_address(remote: str, forwarded: Sequence[str]) -> str:
@@ -184,6 +189,17 @@ def client_address(remote: str, forwarded: Sequence[str]) -> str:
     if not forwarded or not _is_loopback(remote):
         return remote
     return forwarded[-1].rpartition(",")[2].strip()[:64] or remote
+
+
+def origin_of(address: str) -> str:
+    """Return what counts as one address: of IPv6 the network of 64 bits, all of which any one customer has."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if found.version == 4:
+        return address
+    return str(ipaddress.ip_network((int(found), 64), strict=False))
 
 
 async def _end(websocket: ServerConnection) -> None:

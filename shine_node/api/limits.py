@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 
-__all__ = ["AddressCount", "TokenBucket"]
+__all__ = ["LARGE_FRAME", "AddressBuckets", "AddressCount", "TokenBucket", "decoding_cost"]
+
+LARGE_FRAME = 16384
+"""Characters; what a frame costs more than this is counted in the same portions."""
+MARKS_OF_A_TOKEN = 512
+FEWEST_TO_SWEEP = 1000
+
+
+def decoding_cost(frame: str) -> int:
+    """Say how many requests' worth of time a frame costs beside being one request; 0 for what a client usually sends.
+
+    Its length counts, and its commas and brackets, for decoding makes an object of what is between any two of them:
+    a MiB of ``[],`` takes a hundred times as long as a MiB of Base64. No request that is of use has many.
+    """
+    marks = frame.count(",") + frame.count("[") + frame.count("{")
+    return len(frame) // LARGE_FRAME + marks // MARKS_OF_A_TOKEN
 
 
 class TokenBucket:
@@ -26,14 +41,56 @@ class TokenBucket:
         """Go on with another rate."""
         self._rate = rate
 
-    def take(self, now: float) -> int:
-        """Take one token; return 0, or for how many milliseconds there is none."""
+    def wait_ms(self, now: float) -> int:
+        """Return 0 where there is a token, or else for how many milliseconds there is none."""
         self._tokens = min(self._rate, self._tokens + (now - self._updated) * self._rate)
         self._updated = now
-        if self._tokens >= 1:
-            self._tokens -= 1
-            return 0
-        return int((1 - self._tokens) / self._rate * 1000) + 1
+        return 0 if self._tokens >= 1 else int((1 - self._tokens) / self._rate * 1000) + 1
+
+    def take(self, now: float, cost: int = 1) -> int:
+        """Take tokens; return 0, or for how many milliseconds nothing can be taken.
+
+        Where there is one, more may be taken than there are: any request can be made, and what is then owed is waited
+        for afterwards.
+        """
+        wait_ms = self.wait_ms(now)
+        if not wait_ms:
+            self._tokens -= cost
+        return wait_ms
+
+    def is_full(self, now: float) -> bool:
+        """Say whether it is as good as a new one."""
+        self.wait_ms(now)
+        return self._tokens >= self._rate
+
+
+class AddressBuckets:
+    """One bucket for all connections of an address. What is owed stays owed when the connections have gone."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[str, TokenBucket] = {}
+        self._users: Counter[str] = Counter()
+        self._sweep_at = FEWEST_TO_SWEEP
+
+    def join(self, address: str, rate: float, now: float) -> TokenBucket:
+        """Return the bucket for one more connection; its rate is that of the first one."""
+        if len(self._buckets) >= self._sweep_at:
+            for other in [other for other in self._buckets if other not in self._users]:
+                self._forget(other, now)
+            self._sweep_at = max(FEWEST_TO_SWEEP, 2 * len(self._buckets))
+        self._users[address] += 1
+        return self._buckets.setdefault(address, TokenBucket(rate, now))
+
+    def leave(self, address: str, now: float) -> None:
+        """Take note that one of the connections has gone."""
+        self._users[address] -= 1
+        if not self._users[address]:
+            del self._users[address]
+            self._forget(address, now)
+
+    def _forget(self, address: str, now: float) -> None:
+        if self._buckets[address].is_full(now):
+            del self._buckets[address]
 
 
 class AddressCount:

@@ -306,7 +306,7 @@ OPTIONS = (
         "maxConnectionsPerAddress",
         Number(1, 1000000),
         64,
-        "Connections that may be open from one address.",
+        "Connections that may be open from one address; of IPv6, from one network of 64 bits.",
         reloads=True,
     ),
     Option(
@@ -314,7 +314,7 @@ OPTIONS = (
         "requestsPerSecond",
         Number(1, 1000000),
         200,
-        "Requests of a client in a second, for each connection.",
+        "Requests of a client in a second, for each connection. A large one counts as several.",
         reloads=True,
     ),
     Option(
@@ -322,7 +322,8 @@ OPTIONS = (
         "peerRequestsPerSecond",
         Number(1, 1000000),
         2000,
-        "Requests of a server in a second, for each connection.",
+        "Requests of a server in a second, for each connection. A large one counts as several; what the large "
+        "ones of one address count together is bounded by this number too.",
         reloads=True,
     ),
     Option(

@@ -15,7 +15,9 @@ from websockets.asyncio.server import ServerConnection, serve
 from shine_node.api import connection as connection_module
 from shine_node.api import outbound as outbound_module
 from shine_node.api.connection import Connection, LiveSession
+from shine_node.api.limits import LARGE_FRAME, TokenBucket
 from shine_node.clock import Clock, SystemClock
+from shine_node.protocol.envelope import Request, decode_request
 from shine_node.protocol.errors import NotAuthenticated, TooLarge
 from shine_node.protocol.hello import Hello
 from tests.api.talk import Talk, asked
@@ -28,7 +30,7 @@ RATE = 100_000
 class Room:
     """A server of connections; its operations are a test's tools."""
 
-    def __init__(self, clock: Clock | None = None, rate: int = RATE) -> None:
+    def __init__(self, clock: Clock | None = None, rate: int = RATE, heavy: TokenBucket | None = None) -> None:
         self.url = ""
         self.connections: list[Connection] = []
         self.gate = asyncio.Event()
@@ -36,6 +38,7 @@ class Room:
         self.ended = 0
         self._clock = clock or SystemClock()
         self._rate = rate
+        self._heavy = heavy
 
     async def serve(self, socket: ServerConnection) -> None:
         connection = Connection(
@@ -52,6 +55,7 @@ class Room:
             clock=self._clock,
             requests_per_second=self._rate,
             address="192.0.2.1",
+            heavy=self._heavy,
         )
         connection.call_when_ended(self.end)
         self.connections.append(connection)
@@ -100,8 +104,8 @@ class Room:
 
 
 @asynccontextmanager
-async def a_room(clock: Clock | None = None, rate: int = RATE) -> AsyncIterator[Room]:
-    room = Room(clock, rate)
+async def a_room(clock: Clock | None = None, rate: int = RATE, heavy: TokenBucket | None = None) -> AsyncIterator[Room]:
+    room = Room(clock, rate, heavy)
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)  # so that the system hides little of what waits
     sock.bind(("127.0.0.1", 0))
@@ -201,8 +205,8 @@ def test_over_the_rate_is_told_when_to_come_again_and_then_it_works() -> None:
 
 def test_what_is_no_request_counts_for_the_rate_too() -> None:
     async def story() -> None:
-        async with a_room(ManualClock(), rate=2) as room, await Talk.open(room.url) as talk:
-            for frame in ("nonsense", asked("Whistle")):
+        async with a_room(ManualClock(), rate=3) as room, await Talk.open(room.url) as talk:
+            for frame in ("nonsense", asked("Whistle"), ""):
                 await talk.say(frame)
                 assert (await talk.hear())["status"] == 400
             for frame in ("nonsense", asked("Whistle"), asked("Echo")):
@@ -210,6 +214,132 @@ def test_what_is_no_request_counts_for_the_rate_too() -> None:
                 answer = await talk.hear()
                 assert (answer["error"], answer["payload"]["retryAfterMs"] > 0) == ("RATE_LIMITED", True)
             assert (answer["op"], answer["requestId"]) == ("Echo", "r")
+
+    run(story())
+
+
+def padded(number: int, characters: int) -> str:
+    """Return a request of so many characters."""
+    frame = asked("Echo", {"n": number, "pad": ""})
+    return frame.replace('"pad":"', '"pad":"' + "x" * (characters - len(frame)))
+
+
+def test_a_large_request_takes_as_much_of_the_rate_as_many_small_ones() -> None:
+    async def story() -> None:
+        clock = ManualClock()
+        async with a_room(clock, rate=10) as room, await Talk.open(room.url) as talk:
+            await talk.say(padded(1, 20 * LARGE_FRAME))  # 21 of 10: 11 are owed
+            assert (await talk.hear())["ok"] is True
+            answer = await talk.ask("Echo", {"n": 2})
+            assert (answer["error"], answer["requestId"]) == ("RATE_LIMITED", "r")
+            assert 1200 <= answer["payload"]["retryAfterMs"] <= 1202
+            await clock.advance(1.21)
+            await talk.say(padded(3, LARGE_FRAME - 1))
+            assert (await talk.hear())["ok"] is True
+            assert (await talk.refused("Echo"))[0] == 429
+            assert room.begun == [1, 3]
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [padded(2, LARGE_FRAME), "[" * LARGE_FRAME, asked("Echo", {"n": 2, "many": [[]] * 300})],
+    ids=["large", "large nonsense", "many lists"],
+)
+def test_over_the_rate_what_would_take_long_to_decode_is_refused_unread(
+    frame: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded: list[str] = []
+
+    def decode(text: str, known_ops: Mapping[str, object]) -> Request:
+        decoded.append(text)
+        return decode_request(text, known_ops)
+
+    monkeypatch.setattr(connection_module, "decode_request", decode)
+
+    async def story() -> None:
+        clock = ManualClock()
+        async with a_room(clock, rate=1) as room, await Talk.open(room.url) as talk:
+            assert (await talk.ask("Echo", {"n": 1}))["ok"] is True
+            await talk.say(frame)
+            answer = await talk.hear()
+            assert (answer["status"], answer["error"], answer["op"], answer["requestId"]) == (
+                429,
+                "RATE_LIMITED",
+                None,
+                None,
+            )
+            assert answer["payload"]["retryAfterMs"] > 0
+            assert frame not in decoded
+            await clock.advance(1)
+            assert (await talk.ask("Echo", {"n": 3}))["ok"] is True
+            assert room.begun == [1, 3]
+
+    run(story())
+
+
+def test_an_intricate_request_is_followed_by_others_but_not_by_many_like_it() -> None:
+    async def story() -> None:
+        clock = ManualClock()
+        async with a_room(clock, rate=10) as room, await Talk.open(room.url) as talk:
+            intricate = asked("Echo", {"many": [[]] * 3000})
+            await talk.say(intricate)  # twelve of the ten that decoding may cost in a second
+            assert (await talk.hear())["ok"] is True
+            for _ in range(5):
+                await talk.succeed("Echo")
+            await talk.say(intricate)
+            answer = await talk.hear()
+            assert (answer["error"], answer["requestId"]) == ("RATE_LIMITED", None)
+            await clock.advance(answer["payload"]["retryAfterMs"] / 1000)
+            await talk.say(intricate)
+            assert (await talk.hear())["ok"] is True
+
+    run(story())
+
+
+def test_connections_can_share_what_large_requests_take() -> None:
+    async def story() -> None:
+        clock = ManualClock()
+        heavy = TokenBucket(10, clock.monotonic())
+        async with (
+            a_room(clock, heavy=heavy) as room,
+            await Talk.open(room.url) as one,
+            await Talk.open(room.url) as other,
+        ):
+            await one.say(padded(1, 20 * LARGE_FRAME))
+            assert (await one.hear())["ok"] is True
+            for talk in (one, other):
+                for frame in (padded(2, LARGE_FRAME), asked("Echo", {"n": 2, "many": [[]] * 300})):
+                    await talk.say(frame)
+                    answer = await talk.hear()
+                    assert (answer["error"], answer["requestId"]) == ("RATE_LIMITED", None)
+                    assert 1000 < answer["payload"]["retryAfterMs"] < 1200
+                assert (await talk.ask("Echo", {"n": 3}))["ok"] is True  # small ones are not held up
+            await clock.advance(1.2)
+            await other.say(padded(4, LARGE_FRAME))
+            assert (await other.hear())["ok"] is True
+            assert room.begun == [1, 3, 3, 4]
+
+    run(story())
+
+
+def test_one_that_does_not_heed_refusals_is_read_as_slowly_as_requests_are_let_through() -> None:
+    async def story() -> None:
+        clock = ManualClock()
+        async with a_room(clock, rate=2) as room, await Talk.open(room.url) as talk:
+            for n in range(10):
+                await talk.say(asked("Echo", {"n": n}, str(n)))
+            heard = [await talk.hear() for _ in range(5)]  # two, and two refusals; the third is what it has to wait for
+            assert [answer["status"] for answer in heard] == [200, 200, 429, 429, 429]
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(talk.socket.recv(), 0.1)
+            async with await Talk.open(room.url) as other:
+                assert (await other.ask("Echo", {"n": "other"}))["ok"] is True
+            for n in range(5, 10):
+                await clock.advance(0.6)
+                assert (await talk.hear())["requestId"] == str(n)
+            assert [n for n in room.begun if n != "other"][:3] == [0, 1, 5]
 
     run(story())
 

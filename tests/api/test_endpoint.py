@@ -18,7 +18,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from shine_node.api import endpoint as endpoint_module
 from shine_node.api.connection import Connection
-from shine_node.api.endpoint import Endpoint, client_address
+from shine_node.api.endpoint import Endpoint, client_address, origin_of
 from shine_node.clock import Clock, SystemClock
 from shine_node.config import LimitsConfig, ListenAddress, config_from_mapping
 from tests.api.talk import Talk, asked
@@ -170,6 +170,28 @@ def test_other_limits_hold_for_those_who_come_from_now_on() -> None:
     run(story())
 
 
+def test_large_requests_of_one_address_count_together_however_many_connections_it_has() -> None:
+    async def story() -> None:
+        clock = ManualClock()
+        async with listening(clock=clock, peer_requests_per_second=5) as (_, url):
+            large = asked("Echo", {"pad": "x" * 10 * 16384})
+            for number in range(3):
+                async with await Talk.open(url) as talk:
+                    await talk.say(large)
+                    answer = await talk.hear()
+                    assert (answer["status"], answer["requestId"]) == ((200, "r") if number == 0 else (429, None))
+                    await talk.succeed("Echo")
+            async with await Talk.open(url, headers={"X-Forwarded-For": "198.51.100.7"}) as other:
+                await other.say(large)
+                assert (await other.hear())["status"] == 200
+            await clock.advance(2.5)
+            async with await Talk.open(url) as talk:
+                await talk.say(large)
+                assert (await talk.hear())["status"] == 200
+
+    run(story())
+
+
 def test_connections_of_one_address_are_bounded_and_a_proxy_says_whose_they_are() -> None:
     async def story() -> None:
         async with listening(max_connections=100, max_connections_per_address=2) as (endpoint, url):
@@ -192,6 +214,23 @@ def test_connections_of_one_address_are_bounded_and_a_proxy_says_whose_they_are(
             await eventually(all_gone)
 
     run(story())
+
+
+@pytest.mark.parametrize(
+    ("address", "origin"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::", "2001:db8:1:2::/64"),
+        ("2001:db8:1:3::", "2001:db8:1:3::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("::1", "::/64"),
+        ("unknown", "unknown"),
+        ("", ""),
+    ],
+)
+def test_a_network_of_ipv6_counts_as_one_address(address: str, origin: str) -> None:
+    assert origin_of(address) == origin
 
 
 @pytest.mark.parametrize(
@@ -423,23 +462,16 @@ def test_to_close_twice_does_nothing_and_one_that_never_began_can_be_closed() ->
     run(story())
 
 
-class BrokenClock(SystemClock):
-    """A clock that stands for any defect: it cannot be read by a connection that begins."""
+def test_a_defect_of_a_connection_is_logged_ends_it_and_is_counted_out(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(connection: Connection) -> None:
+        raise RuntimeError("the cause")
 
-    def __init__(self) -> None:
-        self.broken = True
+    monkeypatch.setattr(Connection, "serve", fail)
 
-    def monotonic(self) -> float:
-        """Fail once."""
-        if self.broken:
-            self.broken = False
-            raise RuntimeError("the cause")
-        return super().monotonic()
-
-
-def test_a_defect_of_a_connection_is_logged_ends_it_and_is_counted_out(caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
-        async with listening(clock=BrokenClock()) as (endpoint, url):
+        async with listening() as (endpoint, url):
             with suppress(ConnectionClosed):
                 await (await Talk.open(url)).end()
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shine_node.api.limits import AddressCount, TokenBucket
+from shine_node.api import limits
+from shine_node.api.limits import AddressBuckets, AddressCount, TokenBucket, decoding_cost
 
 
 def test_a_burst_of_one_seconds_worth_then_the_rate() -> None:
@@ -40,6 +41,83 @@ def test_another_rate_holds_from_now_on() -> None:
     assert sum(bucket.take(2.0) == 0 for _ in range(200)) == 1
 
 
+def test_more_may_be_taken_than_there_is_and_is_waited_for_afterwards() -> None:
+    bucket = TokenBucket(10, 0.0)
+    assert bucket.wait_ms(0.0) == 0
+    assert bucket.take(0.0, 65) == 0
+    assert bucket.take(0.0) == bucket.wait_ms(0.0) == 5601  # 55 are owed, and one is needed
+    assert bucket.take(5.5) > 0
+    assert bucket.take(5.601, 2) == 0
+    assert bucket.wait_ms(5.601) in (200, 201)
+
+
+def test_what_costs_nothing_is_let_through_only_where_nothing_is_owed() -> None:
+    bucket = TokenBucket(2, 0.0)
+    assert [bucket.take(0.0, 0) for _ in range(5)] == [0] * 5
+    assert bucket.is_full(0.0)
+    assert bucket.take(0.0, 2) == 0
+    assert bucket.take(0.0, 0) > 0
+    assert not bucket.is_full(0.9)
+    assert bucket.is_full(1.0)
+
+
+# --- what a frame costs ---
+
+
+@pytest.mark.parametrize(
+    ("frame", "cost"),
+    [
+        ("", 0),
+        ('{"op":"Ping","requestId":"r","payload":{}}', 0),
+        ("x" * 16383, 0),
+        ("x" * 16384, 1),
+        ("ж" * 16384, 1),
+        ("x" * 2**20, 64),
+        (",[{" * 170, 0),
+        (",[{" * 171, 1),
+        ("[]," * (2**20 // 3), 63 + 1365),
+        ('"a":0,' * (2**20 // 6), 63 + 341),
+    ],
+)
+def test_what_a_frame_costs(frame: str, cost: int) -> None:
+    assert decoding_cost(frame) == cost
+
+
+def test_connections_of_one_address_share_a_bucket_and_what_it_owes_outlives_them() -> None:
+    buckets = AddressBuckets()
+    one = buckets.join("a", 10, 0.0)
+    assert buckets.join("a", 99, 0.0) is one
+    other = buckets.join("b", 10, 0.0)
+    assert other is not one
+    one.take(0.0, 30)
+    buckets.leave("a", 0.0)
+    assert buckets.join("a", 10, 0.0) is one  # a connection of it was still there
+    for _ in range(2):
+        buckets.leave("a", 0.5)
+    again = buckets.join("a", 10, 1.0)
+    assert again is one
+    assert again.wait_ms(1.0) > 0
+    buckets.leave("a", 3.1)  # nothing is owed any more
+    assert buckets.join("a", 10, 3.1) is not one
+    buckets.leave("b", 3.1)
+    assert set(buckets._buckets) == {"a"}
+
+
+def test_what_is_owed_by_those_who_have_gone_is_forgotten_when_it_is_paid(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "FEWEST_TO_SWEEP", 10)
+    buckets = AddressBuckets()
+    stays = buckets.join("stays", 1, 0.0)
+    for number in range(200):
+        now = number / 10
+        buckets.join(str(number), 1, now).take(now, 3)
+        buckets.leave(str(number), now)
+        assert len(buckets._buckets) <= 80  # those of the last 3 s, twice as many, and a few
+    assert buckets.join("stays", 1, 20.0) is stays
+
+
+# --- rates ---
+
+
 @given(
     rate=st.integers(1, 1_000_000),
     waits=st.lists(st.floats(0, 0.1), max_size=60),
@@ -53,6 +131,20 @@ def test_who_waits_as_long_as_told_is_let_through(rate: int, waits: list[float])
         if told:
             now += told / 1000
             assert bucket.take(now) == 0
+
+
+@given(
+    rate=st.integers(1, 50),
+    steps=st.lists(st.tuples(st.floats(0, 3), st.integers(0, 500)), min_size=1, max_size=100),
+)
+def test_never_more_than_the_rate_one_burst_and_the_last_one(rate: int, steps: list[tuple[float, int]]) -> None:
+    bucket, now, passed, last = TokenBucket(rate, 0.0), 0.0, 0, 0
+    for step, cost in steps:
+        now += step
+        if bucket.take(now, cost) == 0:
+            passed += cost
+            last = cost
+        assert passed <= rate + now * rate + last + 1e-6
 
 
 @given(rate=st.integers(1, 50), steps=st.lists(st.floats(0, 0.3), min_size=1, max_size=300))
