@@ -104,6 +104,7 @@ class Node:
             shares=self.users.shares,
             page_limit=config.sync.page_limit,
             offered=lambda server_login: self.pool.capability(server_login, "settings-sync"),
+            lineage=lambda: self._lineage,
         )
         message_pull = Puller(
             op="DmSyncBatch",

@@ -89,7 +89,7 @@ class SyncServing:
 
     Args:
         max_frame_bytes: ``limits.maxFrameBytes``; a page takes at most half of it.
-        stores: keeps the marks of the peers' stores, for one of the feeds.
+        stores: keeps the marks of the peers' stores, of all feeds together.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Whether the store of another server still holds what it has acknowledged, or was restored from a backup.
 
-A caller of ``DmSyncBatch`` says in ``storeMark`` how far its store has come. It is kept with what is acknowledged, and
+A caller of a ``*SyncBatch`` says in ``storeMark`` how far its store has come. It is kept with what is acknowledged, and
 echoed; a caller whose store does not reach so far says ``restored``, and all that both servers share is sent to it once
 more. Peers that know nothing of these fields ignore them, and nothing else changes for them.
 """

@@ -338,6 +338,27 @@ def test_a_new_other_server_gets_all_settings_and_messages_by_itself(tmp_path: P
     run(story())
 
 
+def test_a_server_that_was_restored_gets_back_the_settings_that_it_had_acknowledged(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with pair_of_servers(tmp_path) as pair:
+            before = pair.setting("before")
+            await upsert(pair.one, before)
+            await pair.until_equal(before)
+            await pair.two.stop()
+            backup = pair.two.store_file.read_bytes()
+            await pair.two.start()
+            changed, since = pair.setting("before", "changed since"), pair.setting("since")
+            await upsert(pair.one, changed, since)
+            await pair.until_equal(changed, since)
+            await pair.two.stop()
+            pair.two.store_file.write_bytes(backup)
+            await pair.two.start()
+            assert held(pair.two) == {"before": before}
+            await pair.until_equal(changed, since)
+
+    run(story())
+
+
 def test_a_key_that_was_replaced_still_stands_for_its_time(tmp_path: Path) -> None:
     async def story() -> None:
         async with pair_of_servers(tmp_path) as pair:
