@@ -153,6 +153,17 @@ class Intake:
         _must_belong(owner, container.message.to_login)
         return self._take_incoming(container, from_server)
 
+    async def find_sender(self, blob: bytes, *, from_server: str) -> None:
+        """Look up the sender of a recipient's copy of ``DmSyncBatch`` at the server that gives it.
+
+        Of strangers a server tells nobody who does not ask (§3), yet it has checked the copy with the sender's key.
+
+        Raises:
+            Refusal: the copy is wrong, or the sender could not be stored now.
+        """
+        container = parse_incoming(blob, max_body_bytes=self._max_body_bytes)
+        await self._lookup.find_at(container.message.from_login.lower(), from_server)
+
     def _take_incoming(self, container: Container, from_server: str | None) -> Awaitable[Stored]:
         check_clock(container, now_ms=self._clock.now_ms(), ahead_ms=PEER_AHEAD_MS)
         sender = self._known(container.message.from_login, "the sender")

@@ -94,6 +94,22 @@ class Lookup:
             task.add_done_callback(lambda _: self._under_way.pop(login))
         return await asyncio.shield(task)
 
+    async def find_at(self, login: str, server_login: str) -> User | None:
+        """Return a user, asking one connected peer, who must know, if nobody of that login is known here.
+
+        Args:
+            login: in lower case.
+            server_login: the peer; how many it is asked for at once is the caller's to bound.
+
+        Raises:
+            ServerBusy, StorageFull: the user was found, and could not be stored now.
+        """
+        if self._users.get(login) is None:
+            for server in self._connected():
+                if server.server_login.lower() == server_login.lower():
+                    await self._ask(server, login)
+        return self._users.get(login)
+
     def refresh_soon(self, login: str) -> None:
         """Begin to look for newer records of a user who cannot be reached; does not wait (§3).
 

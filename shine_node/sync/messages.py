@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Protocol
 
+from shine_node.peers.waiting import all_results
 from shine_node.protocol.encoding import decode_base64, encode_base64, read_list, read_login
-from shine_node.protocol.errors import BadFields, BadRequestFormat, InternalError, Refusal, StorageFull
+from shine_node.protocol.errors import BadFields, BadRequestFormat, InternalError, Refusal, StorageFull, UserNotFound
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import ItemKey
 from shine_node.store.outbox import acknowledge
@@ -67,6 +69,9 @@ class Take(Protocol):
     def sync_incoming(self, blob: bytes, *, owner: str, from_server: str) -> Awaitable[object]:
         """Begin to check and store a recipient's copy; it and what it returns raise ``Refusal``."""
 
+    async def find_sender(self, blob: bytes, *, from_server: str) -> None:
+        """Look up the sender of a recipient's copy, who is not known here; raises ``Refusal``."""
+
 
 class MessageApply:
     """Stores items of ``DmSyncBatch``; the checks are those of every other way in."""
@@ -80,12 +85,26 @@ class MessageApply:
         Raises:
             StorageFull: the store has no room.
         """
+        refusals = await self._store(server_login, items)
+        strangers = [index for index, refusal in enumerate(refusals) if isinstance(refusal, UserNotFound)]
+        if strangers:
+            some = [items[index] for index in strangers]
+            await all_results(self._find_sender(server_login, item) for item in some)
+            for index, refusal in zip(strangers, await self._store(server_login, some), strict=True):
+                refusals[index] = refusal
+        return refusals
+
+    async def _store(self, server_login: str, items: Sequence[Mapping[str, Any]]) -> list[Refusal | None]:
         begun = [self._begin(server_login, item) for item in items]
         refusals = [one if isinstance(one, Refusal) else await _ended(one) for one in begun]
         for refusal in refusals:
             if isinstance(refusal, StorageFull):
                 raise refusal
         return refusals
+
+    async def _find_sender(self, server_login: str, item: Mapping[str, Any]) -> None:
+        with contextlib.suppress(Refusal):  # the next try says what is wrong
+            await self._take.find_sender(decode_base64(item["blobsB64"][0], "blobsB64"), from_server=server_login)
 
     def _begin(self, server_login: str, item: Mapping[str, Any]) -> Awaitable[object] | Refusal:
         try:

@@ -140,6 +140,8 @@ class Lookups:
         """Records that somebody else knows."""
         self.looked_for: list[str] = []
         self.refreshed: list[str] = []
+        self.knows_strangers = ""
+        """The server that can be asked alone."""
         self._users = users
 
     async def find(self, login: str) -> User | None:
@@ -148,6 +150,9 @@ class Lookups:
             if record.key == login:
                 await self._users.add(record)
         return self._users.get(login)
+
+    async def find_at(self, login: str, server_login: str) -> User | None:
+        return await self.find(login) if server_login == self.knows_strangers else self._users.get(login)
 
     def refresh_soon(self, login: str) -> None:
         self.refreshed.append(login)

@@ -243,6 +243,26 @@ def test_what_is_synced_for_a_recipient_of_this_server(tmp_path: Path) -> None:
     run(story())
 
 
+def test_the_sender_of_a_copy_that_is_synced_may_be_looked_up(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            await rooms.know("bob", OWN, "r2")
+            copy = make_copy("alice", "bob", 1)
+            with pytest.raises(UserNotFound):
+                await rooms.intake.sync_incoming(copy.blob, owner="bob", from_server="r2")
+            assert rooms.lookup.looked_for == []
+            rooms.lookup.found = [identity("alice").access_record(servers("a1"), time_ms=NOW - 9)]
+            rooms.lookup.knows_strangers = "r2"
+            await rooms.intake.find_sender(copy.blob, from_server="r2")
+            assert rooms.lookup.looked_for == ["alice"]
+            stored_copy = await rooms.intake.sync_incoming(copy.blob, owner="bob", from_server="r2")
+            assert stored_copy.changed
+            with pytest.raises(BadContainer):
+                await rooms.intake.find_sender(b"", from_server="r2")
+
+    run(story())
+
+
 def test_who_keeps_account_of_the_other_server_is_told_what_it_has_brought(tmp_path: Path) -> None:
     async def story() -> None:
         async with Rooms(tmp_path) as rooms:

@@ -87,6 +87,21 @@ def test_at_most_three_peers_are_asked(tmp_path: Path) -> None:
     run(story())
 
 
+def test_the_one_that_must_know_is_asked_alone(tmp_path: Path) -> None:
+    async def story() -> None:
+        one, two = peer("one", Knows(BOB)), peer("Two", Knows(BOB))
+        async with house_in(tmp_path, one, two) as house:
+            assert await house.lookup.find_at("bob", "three") is None, "it is not connected"
+            assert await house.lookup.find_at("carol", "two") is None
+            found = await house.lookup.find_at("bob", "TWO")
+            assert found is not None
+            assert found.record == BOB
+            assert await house.lookup.find_at("bob", "one") == found
+            assert counts(one, two) == [0, 2]
+
+    run(story())
+
+
 def test_a_miss_is_remembered_for_thirty_seconds(tmp_path: Path) -> None:
     async def story() -> None:
         knows = Knows()

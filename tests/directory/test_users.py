@@ -57,6 +57,9 @@ def test_a_user_of_this_server(tmp_path: Path) -> None:
             assert users.is_here(found)
             assert users.routes("alice") == servers(OWN.upper(), "Second")
             assert users.other_server("alice") == servers("Second")[0]
+            assert users.shares("alice", "SECOND")
+            assert not users.shares("alice", OWN)
+            assert not users.shares("bob", "second")
             assert users.records("alice") == [record]
             assert users.search("AL", 5) == ["Alice"]
 

@@ -27,6 +27,7 @@ from shine_node.store.layout import (
     pack_number,
     time_key,
 )
+from shine_node.store.outbox import former_servers
 from shine_node.store.users import add_record, other_server
 
 OWN = "own.server"
@@ -163,9 +164,13 @@ def check_indexes(txn: Transaction, own_login: str = OWN) -> dict[ItemKey, Row]:
             due[table][time_key(due_at_ms, row.seq)] = key.encode()
         if row.flags & Flag.UNSYNCED:
             other = other_server(txn, key.owner, own_login)
-            assert other is not None, key
-            entry = other.server_login.lower().encode() + b"\0" + time_key(row.changed_at_ms, row.seq)
-            unsynced[entry] = key.encode()
+            servers = [other.server_login.lower()] if other is not None else []
+            moving = former_servers(txn, key.owner)
+            entries = [server.encode() + b"\0" + time_key(row.changed_at_ms, row.seq) for server in servers + moving]
+            if moving:
+                entries = [entry for entry in entries if txn.get(Table.OUTBOX_UNSYNCED, entry) is not None]
+            assert entries, key
+            unsynced.update(dict.fromkeys(entries, key.encode()))
         if row.seq:
             number = pack_number(row.seq)
             assert number not in numbers, (key, numbers[number])

@@ -20,6 +20,7 @@ from shine_node.protocol.errors import (
     InternalError,
     Refusal,
     StorageFull,
+    UserNotFound,
 )
 from shine_node.store.environment import Store, Transaction
 from shine_node.store.messages import store_pair
@@ -91,12 +92,22 @@ class Taken:
         self.taken: list[tuple[Any, ...]] = []
         self.raises: dict[str, Exception] = {}
         self.raises_at_once: Exception | None = None
+        self.looked_up: list[tuple[bytes, str]] = []
+        self.found: list[str] = []
+        """Whose messages can be taken once a sender has been looked up."""
 
     def sync_pair(self, incoming: bytes, outgoing: bytes, *, owner: str, from_server: str) -> Awaitable[object]:
         return self._take(owner, (incoming, outgoing, owner, from_server))
 
     def sync_incoming(self, blob: bytes, *, owner: str, from_server: str) -> Awaitable[object]:
         return self._take(owner, (blob, owner, from_server))
+
+    async def find_sender(self, blob: bytes, *, from_server: str) -> None:
+        self.looked_up.append((blob, from_server))
+        if blob == b"wrong":
+            raise BadSignature("no record of the sender is right")
+        for owner in self.found:
+            self.raises.pop(owner, None)
 
     def _take(self, owner: str, what: tuple[Any, ...]) -> Awaitable[object]:
         if self.raises_at_once is not None:
@@ -156,6 +167,18 @@ def test_what_is_wrong_harms_no_other_item_and_each_has_its_own_answer(caplog: p
     ]
     assert len(taken.taken) == 1
     assert "a defect over an entry" in caplog.text
+
+
+def test_a_sender_who_is_not_known_is_looked_up_at_the_server_that_gives_the_message() -> None:
+    taken = Taken()
+    taken.raises = {"bob": UserNotFound("who?"), "carol": UserNotFound("who?"), "eve": BadSignature("forged")}
+    taken.found = ["bob"]
+    items = [item(b"1", login=login) for login in ("alice", "bob", "carol", "eve")]
+    assert apply(taken, *items) == [None, None, UserNotFound, BadSignature]
+    assert taken.looked_up == [(b"1", "server2")] * 2
+    assert [what[1] for what in taken.taken] == ["alice", "bob"], "each is stored once"
+    taken.raises = {"dora": UserNotFound("who?")}
+    assert apply(taken, item(b"wrong", login="dora")) == [UserNotFound]
 
 
 @pytest.mark.parametrize(("raised", "answer"), [(BadSignature("x"), BadSignature), (KeyError("x"), InternalError)])

@@ -18,7 +18,7 @@ from shine_node.store.lineage import get_peer_mark
 from shine_node.store.readers import Readers
 from shine_node.sync import serving as serving_module
 from shine_node.sync.serving import FeedPage, Sent, SyncServing
-from tests.delivery.rooms import PATIENCE
+from tests.delivery.rooms import until
 from tests.store.rooms import MAP_SIZE
 
 
@@ -189,9 +189,8 @@ def test_the_peer_may_work_on_a_page_while_its_word_on_the_one_before_is_noted(t
                 sent = Sent()
                 page = await served.answer("server2", sent, {"limit": 2})
                 await served.answer("server2", sent, {"ackSyncIds": ["id1"], "cursor": page["cursor"], "limit": 1})
-                async with asyncio.timeout(PATIENCE):
-                    while number % 2 and served._noting:
-                        await asyncio.sleep(0)
+                if number % 2:
+                    await until(lambda: not served._noting)
                 await served.answer("server2", Sent(), {})
                 assert [mark for _, mark in feed.acknowledged] == [("mark", 1)]
             assert served._noting == {}
