@@ -1,7 +1,8 @@
-"""``AccessDataSyncBatch`` as peers ask for it, over real sockets (PROTOCOL.md §3)."""
+"""``AccessDataSyncBatch`` and ``DmSyncBatch`` as peers ask for them, over real sockets (PROTOCOL.md §3, §6)."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 import orjson
 import pytest
 
-from shine_node.client.messages import make_message
+from shine_node.api.sync import SyncOperations
+from shine_node.client.messages import SignedPair, make_edit, make_message
 from shine_node.protocol.access import AccessRecord, AccessServer, record_payload
 from shine_node.protocol.encoding import encode_base64
 from shine_node.protocol.hello import hello_payload
@@ -163,5 +165,180 @@ def test_entries_are_for_the_server_that_the_hello_names_and_only_what_it_was_se
             assert await batch("server2", "never sent") == items, "another one's word changes nothing"
             assert await batch("SERVER2", *sync_ids) == []
             assert await batch("server2") == []
+
+    run(story())
+
+
+# --- pages of messages ---
+
+BATCH = "DmSyncBatch"
+OTHER = AccessServer("server2", "ws://127.0.0.1:1/ws")
+
+
+@asynccontextmanager
+async def alices_server(folder: Path, **sections: Any) -> AsyncIterator[LocalServer]:
+    """A node of alice, whose other server is ``server2``, and of dora, whose other server is another one."""
+    async with node(folder, **sections) as server:
+        elsewhere = AccessServer("server3", "ws://127.0.0.1:1/ws")
+        await learn(
+            server,
+            identity("alice").access_record([server.access, OTHER], time_ms=1),
+            identity("dora").access_record([server.access, elsewhere], time_ms=1),
+            identity("bob").access_record([], time_ms=1),
+        )
+        yield server
+
+
+async def send(server: LocalServer, author: str, *texts: str) -> list[SignedPair]:
+    """Have messages to bob, who cannot be reached, sent at a server, one after the other."""
+    pairs = [make_message(identity(author), "bob", text, time_ms=now_ms()) for text in texts]
+    async with await server.connect() as client:
+        for pair in pairs:
+            await client.request("SendMessagePair", pair.payload)
+    return pairs
+
+
+def blobs_of(answer: dict[str, Any]) -> list[list[str]]:
+    return [item["blobsB64"] for item in answer["items"]]
+
+
+def blobs(*pairs: SignedPair) -> list[list[str]]:
+    return [[encode_base64(pair.incoming), encode_base64(pair.outgoing)] for pair in pairs]
+
+
+def test_pages_are_bounded_by_their_count_and_follow_each_other_by_the_cursor(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with alices_server(tmp_path) as server, peer_of(server) as peer:
+            pairs = await send(server, "alice", *"abcdefg")
+            found: list[list[str]] = []
+            cursor, sizes, more = "", [], True
+            while more:
+                page = await peer.succeed(BATCH, {"limit": 3, **({"cursor": cursor} if cursor else {})})
+                assert set(page) == {"items", "cursor", "hasMore"}
+                assert all(set(item) == {"syncId", "login", "blobsB64"} for item in page["items"])
+                found += blobs_of(page)
+                sizes.append(len(page["items"]))
+                cursor, more = page["cursor"], page["hasMore"]
+            assert found == blobs(*pairs), "the oldest change first"
+            assert sizes == [3, 3, 1]
+            assert blobs_of(await peer.succeed(BATCH, {"cursor": cursor})) == []
+            assert len(blobs_of(await peer.succeed(BATCH, {"limit": 0}))) == 1
+            assert blobs_of(await peer.succeed(BATCH, {"limit": 10**9})) == blobs(*pairs), "not acknowledged, so again"
+
+    run(story())
+
+
+@pytest.mark.parametrize("length", [1, 40, 400, 1000])
+def test_a_page_is_at_most_half_a_frame_however_short_its_entries_are(tmp_path: Path, length: int) -> None:
+    limits = {"maxFrameBytes": 70_000, "maxBodyBytes": 1024, "maxBlockBytes": 1024}
+
+    async def story() -> None:
+        async with alices_server(tmp_path, limits=limits) as server, peer_of(server) as peer:
+            pairs = await send(server, "alice", *("x" * length for _ in range(100)))
+            await peer.say(asked(BATCH, {"limit": 500}))
+            frame = await peer.socket.recv(decode=False)
+            assert 25_000 < len(frame) <= 35_000
+            page = orjson.loads(frame)["payload"]
+            assert page["hasMore"]
+            assert blobs_of(page) == blobs(*pairs[: len(page["items"])])
+
+    run(story())
+
+
+def test_a_page_holds_one_entry_however_long(tmp_path: Path) -> None:
+    limits = {"maxFrameBytes": 66_000, "maxBodyBytes": 100, "maxBlockBytes": 100}
+
+    async def story() -> None:
+        async with alices_server(tmp_path) as server:
+            pairs = await send(server, "alice", "x" * 60_000, "y" * 60_000)
+            server.settings["limits"] = limits
+            await server.restart()
+            async with peer_of(server) as peer:
+                page = await peer.succeed(BATCH, {})
+                assert blobs_of(page) == blobs(pairs[0])
+                assert page["hasMore"]
+                assert blobs_of(await peer.succeed(BATCH, {"cursor": page["cursor"]})) == blobs(pairs[1])
+
+    run(story())
+
+
+def test_a_peer_gets_only_owners_who_have_both_servers_also_by_name(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with alices_server(tmp_path) as server, peer_of(server) as peer:
+            await send(server, "dora", "not for you")
+            pairs = await send(server, "alice", "for you")
+            assert blobs_of(await peer.succeed(BATCH, {})) == blobs(*pairs)
+            assert blobs_of(await peer.succeed(BATCH, {"login": "ALICE"})) == blobs(*pairs)
+            for login in ("dora", "bob", "nobody"):
+                answer = await peer.succeed(BATCH, {"login": login})
+                assert (answer["items"], answer["hasMore"]) == ([], False)
+
+    run(story())
+
+
+def test_an_acknowledgement_of_a_revision_that_has_been_replaced_changes_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with alices_server(tmp_path) as server, peer_of(server) as peer:
+            [first, _] = await send(server, "alice", "one", "two")
+            page = await peer.succeed(BATCH, {})
+            edit = make_edit(identity("alice"), first.message, "edited", revision_ms=now_ms() + 5)
+            await server.send(edit)
+            sync_ids = [item["syncId"] for item in page["items"]]
+            last = await peer.succeed(BATCH, {"ackSyncIds": sync_ids, "cursor": page["cursor"]})
+            assert blobs_of(last) == blobs(edit), "it has been changed since"
+            assert last["items"][0]["syncId"] not in sync_ids
+            assert blobs_of(await peer.succeed(BATCH, {"ackSyncIds": sync_ids})) == blobs(edit)
+
+    run(story())
+
+
+def test_what_another_connection_was_sent_is_not_for_this_one_to_acknowledge(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with alices_server(tmp_path) as server, peer_of(server) as peer, peer_of(server) as again:
+            pairs = await send(server, "alice", "one", "two")
+            sync_ids = [item["syncId"] for item in (await peer.succeed(BATCH, {}))["items"]]
+            assert blobs_of(await again.succeed(BATCH, {"ackSyncIds": [*sync_ids, "made up"]})) == blobs(*pairs)
+            assert blobs_of(await peer.succeed(BATCH, {"ackSyncIds": sync_ids[1:]})) == blobs(pairs[0])
+            assert blobs_of(await again.succeed(BATCH, {"ackSyncIds": sync_ids})) == []
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("payload", "error"),
+    [
+        ({"login": ""}, "BAD_FIELDS"),
+        ({"login": "a b"}, "BAD_LOGIN"),
+        ({"login": 5}, "BAD_REQUEST_FORMAT"),
+        ({"ackSyncIds": "x"}, "BAD_REQUEST_FORMAT"),
+        ({"ackSyncIds": [None]}, "BAD_REQUEST_FORMAT"),
+        ({"limit": "x"}, "BAD_REQUEST_FORMAT"),
+        ({"cursor": 5}, "BAD_REQUEST_FORMAT"),
+        ({"cursor": "é"}, "BAD_FIELDS"),
+        ({"cursor": encode_base64(bytes(600))}, "BAD_FIELDS"),
+        ({"storeMark": "x" * 100}, "BAD_FIELDS"),
+    ],
+)
+def test_fields_of_a_batch_that_are_wrong(tmp_path: Path, payload: dict[str, object], error: str) -> None:
+    async def story() -> None:
+        async with alices_server(tmp_path) as server, peer_of(server) as peer:
+            await send(server, "alice", "one")
+            page = await peer.succeed(BATCH, {})
+            sync_ids = [item["syncId"] for item in page["items"]]
+            assert await peer.refused(BATCH, {"ackSyncIds": sync_ids, **payload}) == (400, error)
+            assert blobs_of(await peer.succeed(BATCH, {})) == blobs_of(page), "nothing was acknowledged"
+            assert blobs_of(await peer.succeed(BATCH, {"cursor": encode_base64(b"\xff" * 400)})) == []
+
+    run(story())
+
+
+def test_names_without_end_on_one_connection_are_remembered_one_at_a_time(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with alices_server(tmp_path) as server, await Talk.open(server.url) as talk:
+            for number in range(50):
+                await talk.succeed("ServerHello", hello_payload(f"peer{number}"))
+                await talk.succeed(BATCH, {})
+            [operations] = [o for o in gc.get_objects() if isinstance(o, SyncOperations)]
+            assert [name for name, _ in operations._sent.values()] == ["peer49"]
 
     run(story())
