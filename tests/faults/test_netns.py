@@ -194,9 +194,10 @@ def test_packets_are_dropped_both_ways_for_a_while(tmp_path: Path) -> None:
 
         await eventually(linked)
         at_a1, at_b1 = [await stack.enter_async_context(Device(who.home, who.user)) for who in (alice, bob)]
+        alice.eyes, bob.eyes = [await stack.enter_async_context(Device(w.home, w.user)) for w in (alice, bob)]
         writing, watching = [], []
         for who, device in ((alice, at_a1), (bob, at_b1)):
-            watch, who.eyes = [await stack.enter_async_context(Device(who.home, who.user)) for _ in range(2)]
+            watch = await stack.enter_async_context(Device(who.home, who.user))
             writing.append(asyncio.create_task(who.writes_on(device)))
             watching.append(asyncio.create_task(who.watches_on(watch)))
         tasks = [*writing, *watching]
