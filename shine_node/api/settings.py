@@ -89,7 +89,7 @@ class SettingsOperations:
         login = connection.need_session().login
         if payload.get("login") is not None and read_login(payload).lower() != login:
             raise Forbidden("this is for the user of the session alone")
-        async with connection.pages:  # all of the owner's entries are counted: one such count at a time
+        async with connection.pages:
             counts = await self._resync.begin(login)
         return counts._asdict()
 

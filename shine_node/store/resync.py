@@ -8,6 +8,8 @@ the server that the owner had before.
 from __future__ import annotations
 
 import enum
+import itertools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from shine_node.store.environment import Transaction
@@ -16,7 +18,19 @@ from shine_node.store.outbox import outbox_key
 from shine_node.store.settings import count_settings, mark_settings
 from shine_node.store.users import other_server
 
-__all__ = ["Counts", "Part", "Resync", "begin_resync", "count_entries", "list_owners", "next_resync", "step_resync"]
+__all__ = [
+    "FIRST",
+    "Counts",
+    "Part",
+    "Place",
+    "Resync",
+    "begin_resync",
+    "count_entries",
+    "has_entries",
+    "list_owners",
+    "next_resync",
+    "step_resync",
+]
 
 
 class Counts(NamedTuple):
@@ -24,6 +38,16 @@ class Counts(NamedTuple):
 
     settings: int
     messages: int
+
+
+class Place(NamedTuple):
+    """Where a count goes on: at which one of the owners, and behind which key of the history."""
+
+    owner: int
+    after: bytes
+
+
+FIRST = Place(0, b"")
 
 
 class Part(enum.Enum):
@@ -62,17 +86,21 @@ def begin_resync(txn: Transaction, owner: str, *, former: str = "") -> None:
 
 def next_resync(txn: Transaction) -> Resync | None:
     """Return the first unfinished work, ``None`` if there is none."""
-    found = next(txn.scan(Table.RESYNC), None)
+    found = _next(txn, "")
     return _decode(*found) if found is not None else None
 
 
-def step_resync(txn: Transaction, own_login: str, *, limit: int) -> int | None:
-    """Do at most ``limit`` rows of the first unfinished work.
+def step_resync(txn: Transaction, own_login: str, *, limit: int, after: str = "") -> tuple[str, int] | None:
+    """Do at most ``limit`` rows of the unfinished work of one owner.
+
+    Args:
+        after: the owner of the step before: the next one's turn comes first, so that nobody's work is in the way of
+            another's, however often it is begun anew.
 
     Returns:
-        How many rows were looked at; ``None`` if no work was left.
+        The owner, and how many rows were looked at; ``None`` if no work was left.
     """
-    found = next(txn.scan(Table.RESYNC), None)
+    found = _next(txn, after)
     if found is None:
         return None
     key, value = found
@@ -80,28 +108,54 @@ def step_resync(txn: Transaction, own_login: str, *, limit: int) -> int | None:
     server = other_server(txn, work.owner, own_login)
     other = server.server_login.lower() if server is not None else ""
     former = work.former if work.former != other else ""
-    if work.part is Part.SETTINGS:
-        count, after = mark_settings(txn, work.owner, former=former, other=other, after=work.after, limit=limit)
-    else:
-        count, after = _mark_messages(txn, work.owner, former=former, other=other, after=work.after, limit=limit)
-    if after is not None:
-        txn.put(Table.RESYNC, key, _encode(work.former, work.part, after))
+    mark = mark_settings if work.part is Part.SETTINGS else _mark_messages
+    count, end = mark(txn, work.owner, former=former, other=other, after=work.after, limit=limit)
+    if end is not None:
+        txn.put(Table.RESYNC, key, _encode(work.former, work.part, end))
     elif work.part is Part.SETTINGS:
         txn.put(Table.RESYNC, key, _encode(work.former, Part.MESSAGES, b""))
     else:
         txn.delete(Table.RESYNC, key)
-    return count
+    return work.owner, count
 
 
-def count_entries(txn: Transaction, owner: str, own_login: str) -> Counts:
-    """Count the entries of an owner in lower case that a resync sends.
+def has_entries(txn: Transaction, owner: str, own_login: str) -> bool:
+    """Say whether an owner in lower case has another server, and entries that may have to be sent to it."""
+    if other_server(txn, owner, own_login) is None:
+        return False
+    prefix = owner.encode() + b"\0"
+    return any(next(txn.scan_keys(table, prefix=prefix), None) for table in (Table.SETTINGS, Table.HISTORY))
+
+
+def count_entries(
+    txn: Transaction, owners: Sequence[str], own_login: str, *, place: Place = FIRST, limit: int
+) -> tuple[Counts, Place | None]:
+    """Count entries that a resync sends, a bounded number of rows at a time.
 
     What was removed is not sent; nor is anything where the owner has no other server.
+
+    Args:
+        owners: in lower case.
+        place: where the step before ended.
+        limit: how many rows of the history at most; an owner counts as one more, with all of the settings, of which
+            nobody has many.
+
+    Returns:
+        What this step has counted, and where the next one goes on: ``None`` where this was the last.
     """
-    if other_server(txn, owner, own_login) is None:
-        return Counts(0, 0)
-    history = txn.scan(Table.HISTORY, prefix=owner.encode() + b"\0")
-    return Counts(count_settings(txn, owner), sum(1 for _, value in history if not value[0] & Flag.REMOVED))
+    settings, messages, left = 0, 0, limit
+    index, after = place
+    while index < len(owners) and left > 0:
+        owner, rows = owners[index], list[tuple[bytes, bytes]]()
+        if other_server(txn, owner, own_login) is not None:
+            if not after:
+                settings += count_settings(txn, owner)
+            rows = _history(txn, owner, after, left)
+            messages += sum(not value[0] & Flag.REMOVED for _, value in rows)
+            if len(rows) == left:
+                return Counts(settings, messages), Place(index, rows[-1][0])
+        index, after, left = index + 1, b"", left - len(rows) - 1
+    return Counts(settings, messages), Place(index, b"") if index < len(owners) else None
 
 
 def list_owners(txn: Transaction, own_login: str) -> list[str]:
@@ -110,21 +164,28 @@ def list_owners(txn: Transaction, own_login: str) -> list[str]:
     return [login for login in logins if other_server(txn, login, own_login) is not None]
 
 
+def _next(txn: Transaction, after: str) -> tuple[bytes, bytes] | None:
+    """Return the first row of the owner who comes after another one, or else of the first one."""
+    behind = after.encode() + b"\0" + b"\xff" * 9  # the keys of that owner's rows end in eight bytes
+    found = next(txn.scan(Table.RESYNC, behind), None) if after else None
+    return found or next(txn.scan(Table.RESYNC), None)
+
+
 def _mark_messages(
     txn: Transaction, owner: str, *, former: str, other: str, after: bytes, limit: int
 ) -> tuple[int, bytes | None]:
     """Do as ``mark_settings`` does, with messages."""
-    prefix = owner.encode() + b"\0"
-    rows: list[tuple[bytes, bytes]] = []
-    for key, value in txn.scan(Table.HISTORY, max(after, prefix), prefix=prefix):
-        if key == after:
-            continue
-        rows.append((key, value))
-        if len(rows) == limit:
-            break
+    rows = _history(txn, owner, after, limit)
     for key, value in rows:
         _mark(txn, key, Row.decode(value), former, other)
     return len(rows), rows[-1][0] if len(rows) == limit else None
+
+
+def _history(txn: Transaction, owner: str, after: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+    """Return rows of an owner behind a key, from the first one on if that is empty."""
+    prefix = owner.encode() + b"\0"
+    rows = txn.scan(Table.HISTORY, max(after, prefix), prefix=prefix)
+    return list(itertools.islice((row for row in rows if row[0] != after), limit))
 
 
 def _mark(txn: Transaction, key: bytes, row: Row, former: str, other: str) -> None:

@@ -12,11 +12,14 @@ from shine_node.store.environment import Store, Transaction
 from shine_node.store.layout import Table, pack_number
 from shine_node.store.messages import store_incoming, store_pair
 from shine_node.store.resync import (
+    FIRST,
     Counts,
     Part,
+    Place,
     Resync,
     begin_resync,
     count_entries,
+    has_entries,
     list_owners,
     next_resync,
     step_resync,
@@ -68,7 +71,20 @@ def unsynced(store: Store) -> list[tuple[str, int, int]]:
 
 
 def step(store: Store, limit: int = 2) -> int | None:
-    return store.write_now(lambda txn: step_resync(txn, OWN, limit=limit))
+    done = store.write_now(lambda txn: step_resync(txn, OWN, limit=limit))
+    return done[1] if done is not None else None
+
+
+def count(txn: Transaction, *owners: str, limit: int = 1000) -> Counts:
+    """Count in steps, each of which is bounded."""
+    settings, messages, steps = 0, 0, 0
+    place: Place | None = FIRST
+    while place is not None:
+        found, place = count_entries(txn, owners, OWN, place=place, limit=limit)
+        assert found.messages <= limit
+        settings, messages, steps = settings + found.settings, messages + found.messages, steps + 1
+    assert steps <= 1 + (messages + 10) // limit + len(owners), "each of them gets on"
+    return Counts(settings, messages)
 
 
 def finish(store: Store, limit: int = 2) -> list[int]:
@@ -185,7 +201,7 @@ def test_what_was_removed_is_not_sent_and_not_counted(store: Store) -> None:
 
     store.write_now(removes)
     with store.read() as txn:
-        assert count_entries(txn, "alice", OWN) == Counts(3, 4)
+        assert count(txn, "alice") == Counts(3, 4)
     store.write_now(lambda txn: begin_resync(txn, "alice"))
     finish(store)
     assert unsynced(store) == [("other.server", 3, 4)]
@@ -194,9 +210,11 @@ def test_what_was_removed_is_not_sent_and_not_counted(store: Store) -> None:
 def test_only_an_owner_with_two_servers_has_entries_to_be_sent(store: Store) -> None:
     store.write_now(fill)
     with store.read() as txn:
-        assert count_entries(txn, "alice", OWN) == Counts(settings=3, messages=3)
-        assert count_entries(txn, "bob", OWN) == Counts(0, 0)
-        assert count_entries(txn, "nobody", OWN) == Counts(0, 0)
+        assert count(txn, "alice") == Counts(settings=3, messages=3)
+        assert count(txn, "bob") == Counts(0, 0)
+        assert count(txn, "nobody") == Counts(0, 0)
+        assert count(txn) == Counts(0, 0)
+        assert [owner for owner in ("alice", "bob", "carol", "nobody") if has_entries(txn, owner, OWN)] == ["alice"]
         assert list_owners(txn, OWN) == ["alice"]
         assert list_owners(txn, "other.server") == ["alice"]
         assert list_owners(txn, "elsewhere") == []
@@ -208,6 +226,62 @@ def test_the_work_of_one_owner_after_that_of_another(store: Store) -> None:
     store.write_now(lambda txn: begin_resync(txn, "alice"))
     assert finish(store, 100) == [3, 3, 0, 1]
     assert unsynced(store) == [("other.server", 3, 3)]
+
+
+@pytest.mark.parametrize(("settings", "messages"), [(0, 1), (1, 0)])
+def test_who_has_entries(store: Store, settings: int, messages: int) -> None:
+    with store.read() as txn:
+        assert not has_entries(txn, "alice", OWN)
+    store.write_now(lambda txn: fill(txn, settings=0, messages=0))
+    with store.read() as txn:
+        assert not has_entries(txn, "alice", OWN)
+    store.write_now(lambda txn: fill(txn, settings=settings, messages=messages))
+    with store.read() as txn:
+        assert has_entries(txn, "alice", OWN)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 7, 8, 100])
+def test_the_count_is_the_same_whatever_the_size_of_its_steps(store: Store, limit: int) -> None:
+    def fills(txn: Transaction) -> None:
+        fill(txn, messages=7)
+        for login, messages in (("dora", 4), ("eve", 0), ("fay", 1)):
+            register(txn, login, OWN, OTHER)
+            for nonce in range(messages):
+                pair = make_pair(login, "carol", nonce=nonce)
+                store_pair(txn, pair, now_ms=NOW, from_client=False, delivery=None, own_login=OWN, from_server=OTHER)
+
+    store.write_now(fills)
+    with store.read() as txn:
+        assert count(txn, "nobody", "alice", "bob", "dora", "eve", "fay", "carol", limit=limit) == Counts(3, 12)
+
+
+def test_owners_take_turns_each_with_all_of_its_work(store: Store) -> None:
+    def begins(txn: Transaction) -> None:
+        for owner, former in (("a", ""), ("a", "before"), ("a", "long.before"), ("a.b", ""), ("b", "")):
+            begin_resync(txn, owner, former=former)
+
+    store.write_now(begins)
+    turns: list[str] = []
+    while done := store.write_now(lambda txn: step_resync(txn, OWN, limit=2, after=turns[-1] if turns else "")):
+        turns.append(done[0])
+    assert turns == ["a", "a.b", "b", "a", "a.b", "b", "a", "a", "a", "a"], "settings, then messages, of each"
+
+
+def test_work_that_is_begun_anew_for_ever_is_in_nobodys_way(store: Store) -> None:
+    store.write_now(fill)
+    store.write_now(lambda txn: begin_resync(txn, "alice"))
+    last = ""
+    for _ in range(8):  # alice has four steps
+
+        def begins_again(txn: Transaction) -> None:
+            begin_resync(txn, "aaron")
+
+        store.write_now(begins_again)
+        done = store.write_now(lambda txn, last=last: step_resync(txn, OWN, limit=2, after=last))  # type: ignore[misc]
+        assert done is not None
+        last = done[0]
+    assert unsynced(store) == [("other.server", 3, 3)]
+    assert work(store) == Resync("aaron", "", Part.SETTINGS, b"")
 
 
 def test_how_the_work_is_stored(store: Store) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -18,12 +19,14 @@ from shine_node.store.readers import Readers
 from shine_node.store.resync import Counts, begin_resync, next_resync
 from shine_node.store.settings import put_setting
 from shine_node.sync import resync as resync_module
-from shine_node.sync.resync import LOOK_SECONDS, Resync
+from shine_node.sync.resync import LOOK_SECONDS, PAUSE_SECONDS, Resync
 from tests.delivery.rooms import MoodyStore, run, until
 from tests.store.rooms import MAP_SIZE, NOW, OWN, check_indexes, identity, make_pair, register
 from tests.support.clock import ManualClock
+from tests.sync import history
 
 OTHER = "other.server"
+T = TypeVar("T")
 
 
 class Room:
@@ -75,6 +78,12 @@ async def room(folder: Path) -> AsyncIterator[Room]:
         made.store.close()
 
 
+def unsynced_of(r: Room, owner: str) -> int:
+    """How many messages of one owner have not been acknowledged."""
+    with r.store.read() as txn:
+        return len(history.unsynced_of(txn, owner))
+
+
 def fill(txn: Transaction, *logins: str, settings: int = 3, messages: int = 3) -> None:
     """Have owners with this server and another one, and entries that the other one has."""
     register(txn, "zoe", OWN)
@@ -106,20 +115,63 @@ def test_all_of_an_owner_become_unsynced_in_steps_with_pauses(tmp_path: Path, mo
     run(story())
 
 
-def test_many_owners_and_all_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_owners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resync_module, "OWNERS_AT_ONCE", 2)
 
     async def story() -> None:
         async with room(tmp_path) as r:
             await r.store.write(lambda txn: fill(txn, "alice", "bob", "carol", settings=1, messages=2))
-            assert await r.resync.begin("bob", "zoe", "nobody", "alice", "far") == Counts(2, 4)
-            assert await r.resync.begin() == Counts(0, 0)
+            assert await r.resync.begin_all() == Counts(3, 6)
             async with r.working():
                 await r.until_done()
-                assert r.unsynced == (2, 4)
-                assert await r.resync.begin_all() == Counts(3, 6)
-                await r.until_done()
             assert r.unsynced == (3, 6)
+
+
+def test_a_count_is_made_in_steps_between_which_others_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resync_module, "COUNT_ROWS", 4)
+
+    async def story() -> None:
+        async with room(tmp_path) as r:
+            await r.store.write(lambda txn: fill(txn, "alice", messages=30))
+            await r.store.write(lambda txn: fill(txn, "bob", messages=2))
+            read = r.readers.run
+            counted: list[str] = []
+
+            async def noted(work: Callable[[Transaction], T]) -> T:
+                result = await read(work)
+                [owner] = work.args[0]  # type: ignore[attr-defined]
+                counted.append(owner)
+                return result
+
+            r.readers.run = noted  # type: ignore[method-assign, assignment]
+            calls = [asyncio.ensure_future(r.resync.begin(owner)) for owner in ("alice", "alice", "bob", "alice")]
+            assert await asyncio.gather(*calls) == [Counts(3, 30), Counts(3, 30), Counts(3, 2), Counts(3, 30)]
+            assert counted.count("alice") >= 3 * 30 / 4
+            assert counted.index("bob") <= 2, "more calls of one owner do not put another off"
+
+    run(story())
+
+
+def test_who_calls_for_ever_does_not_keep_others_from_being_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resync_module, "STEP_ROWS", 2)
+
+    async def story() -> None:
+        async with room(tmp_path) as r:
+            await r.store.write(lambda txn: fill(txn, "alice"))
+            await r.store.write(lambda txn: fill(txn, "bob"))
+            async with r.working():
+                await r.resync.begin("bob")
+                for _ in range(12):
+                    await r.resync.begin("alice")
+                    await until(lambda: r.clock.sleeping)
+                    await r.clock.advance(PAUSE_SECONDS)
+                assert unsynced_of(r, "bob") == 3
+                assert not r.is_done
+                await r.until_done()
+
+    run(story())
 
     run(story())
 
@@ -128,7 +180,9 @@ def test_there_is_nothing_to_do_for_who_has_no_entries_or_no_other_server(tmp_pa
     async def story() -> None:
         async with room(tmp_path) as r:
             await r.store.write(lambda txn: fill(txn, "alice", settings=0, messages=0))
-            assert await r.resync.begin("alice", "zoe", "far", "nobody") == Counts(0, 0)
+            for login in ("alice", "zoe", "far", "nobody"):
+                assert await r.resync.begin(login) == Counts(0, 0)
+            assert await r.resync.begin_all() == Counts(0, 0)
             assert r.is_done
 
     run(story())
