@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Protocol
 
+from shine_node.clock import Clock
 from shine_node.peers.waiting import all_results
 from shine_node.protocol.encoding import decode_base64, encode_base64, read_list, read_login
-from shine_node.protocol.errors import BadFields, BadRequestFormat, InternalError, Refusal, StorageFull, UserNotFound
+from shine_node.protocol.errors import BadFields, BadRequestFormat, Refusal, StorageFull, UserNotFound
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import ItemKey
 from shine_node.store.outbox import acknowledge
 from shine_node.store.unsynced import read_page
+from shine_node.sync.defects import Defects
 from shine_node.sync.owners import sharing
 from shine_node.sync.serving import FeedPage
 
 __all__ = ["MessageApply", "MessageFeed"]
-
-log = logging.getLogger(__name__)
 
 
 class MessageFeed:
@@ -76,8 +75,9 @@ class Take(Protocol):
 class MessageApply:
     """Stores items of ``DmSyncBatch``; the checks are those of every other way in."""
 
-    def __init__(self, take: Take) -> None:
+    def __init__(self, take: Take, clock: Clock) -> None:
         self._take = take
+        self._defects = Defects(clock)
 
     async def __call__(self, server_login: str, items: Sequence[Mapping[str, Any]]) -> list[Refusal | None]:
         """Store items that a peer gives, side by side, and return for each why it is not stored.
@@ -96,7 +96,7 @@ class MessageApply:
 
     async def _store(self, server_login: str, items: Sequence[Mapping[str, Any]]) -> list[Refusal | None]:
         begun = [self._begin(server_login, item) for item in items]
-        refusals = [one if isinstance(one, Refusal) else await _ended(one) for one in begun]
+        refusals = [one if isinstance(one, Refusal) else await self._ended(server_login, one) for one in begun]
         for refusal in refusals:
             if isinstance(refusal, StorageFull):
                 raise refusal
@@ -121,20 +121,13 @@ class MessageApply:
         except Refusal as refusal:
             return refusal
         except Exception:
-            return _defect()
+            return self._defects.refusal(server_login)
 
-
-async def _ended(taking: Awaitable[object]) -> Refusal | None:
-    try:
-        await taking
-    except Refusal as refusal:
-        return refusal
-    except Exception:
-        return _defect()
-    return None
-
-
-def _defect() -> Refusal:
-    """Log what is being raised. Whatever is wrong with one entry must not keep the others from coming."""
-    log.exception("a defect over an entry of another server")
-    return InternalError("this server could not store it")
+    async def _ended(self, server_login: str, taking: Awaitable[object]) -> Refusal | None:
+        try:
+            await taking
+        except Refusal as refusal:
+            return refusal
+        except Exception:
+            return self._defects.refusal(server_login)
+        return None

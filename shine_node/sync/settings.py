@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from shine_node.clock import Clock
 from shine_node.peers.waiting import all_results
-from shine_node.protocol.errors import InternalError, Refusal, StorageFull
+from shine_node.protocol.errors import Refusal, StorageFull
 from shine_node.protocol.settings import setting_payload
 from shine_node.store.environment import Transaction
 from shine_node.store.settings import acknowledge_setting, read_unsynced
+from shine_node.sync.defects import Defects
 from shine_node.sync.owners import sharing
 from shine_node.sync.serving import FeedPage
 
 __all__ = ["SettingsApply", "SettingsFeed"]
-
-log = logging.getLogger(__name__)
 
 
 class SettingsFeed:
@@ -52,8 +51,9 @@ class SettingsApply:
         learn: takes the peer's login and an item, checks it and stores it; raises ``Refusal`` where it cannot.
     """
 
-    def __init__(self, learn: Callable[[str, Mapping[str, Any]], Awaitable[None]]) -> None:
+    def __init__(self, learn: Callable[[str, Mapping[str, Any]], Awaitable[None]], clock: Clock) -> None:
         self._learn = learn
+        self._defects = Defects(clock)
 
     async def __call__(self, server_login: str, items: Sequence[Mapping[str, Any]]) -> list[Refusal | None]:
         """Store items that a peer gives, side by side, and return for each why it is not stored.
@@ -72,7 +72,6 @@ class SettingsApply:
             await self._learn(server_login, item)
         except Refusal as refusal:
             return refusal
-        except Exception:  # whatever is wrong with one entry must not keep the others from coming
-            log.exception("a defect over a setting of another server")
-            return InternalError("this server could not store it")
+        except Exception:
+            return self._defects.refusal(server_login)
         return None

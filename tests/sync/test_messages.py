@@ -26,6 +26,7 @@ from shine_node.store.environment import Store, Transaction
 from shine_node.store.messages import store_pair
 from shine_node.sync.messages import MessageApply, MessageFeed
 from tests.store.rooms import NOW, OWN, make_pair, opened, register
+from tests.support.clock import ManualClock
 
 FEED = MessageFeed(OWN)
 PAIR = make_pair("alice", "carol")
@@ -126,7 +127,7 @@ def item(*blobs: bytes, login: Any = "Alice") -> dict[str, Any]:
 
 
 def apply(taken: Taken, *items: dict[str, Any]) -> list[type[Refusal] | None]:
-    refusals = asyncio.run(MessageApply(taken)("server2", items))
+    refusals = asyncio.run(MessageApply(taken, ManualClock())("server2", items))
     return [None if refusal is None else type(refusal) for refusal in refusals]
 
 

@@ -22,6 +22,7 @@ from shine_node.sync.serving import FeedPage
 from shine_node.sync.settings import SettingsApply, SettingsFeed
 from tests.delivery.rooms import run
 from tests.store.rooms import NOW, OWN, check_indexes, identity, opened, register
+from tests.support.clock import ManualClock
 
 OTHER = "other.server"
 FEED = SettingsFeed(OWN)
@@ -103,7 +104,7 @@ def test_each_item_is_stored_or_refused_by_itself(caplog: pytest.LogCaptureFixtu
 
     async def story() -> None:
         items = [{"param": param} for param in ("a", "bad", "b", "busy", "defect", "c")]
-        found = await SettingsApply(learn)(OTHER, items)
+        found = await SettingsApply(learn, ManualClock())(OTHER, items)
         assert [refusal.code if refusal else None for refusal in found] == [
             None,
             "BAD_FIELDS",
@@ -113,7 +114,7 @@ def test_each_item_is_stored_or_refused_by_itself(caplog: pytest.LogCaptureFixtu
             None,
         ]
         assert learned == [(OTHER, "a"), (OTHER, "b"), (OTHER, "c")]
-        assert await SettingsApply(learn)(OTHER, []) == []
+        assert await SettingsApply(learn, ManualClock())(OTHER, []) == []
 
     run(story())
     assert "ZeroDivisionError" in caplog.text
@@ -126,7 +127,7 @@ def test_a_full_store_ends_it() -> None:
 
     async def story() -> None:
         with pytest.raises(StorageFull):
-            await SettingsApply(learn)(OTHER, [{"param": "a"}, {"param": "b"}, {"param": "c"}])
+            await SettingsApply(learn, ManualClock())(OTHER, [{"param": "a"}, {"param": "b"}, {"param": "c"}])
 
     run(story())
 
