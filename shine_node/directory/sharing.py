@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -12,6 +12,8 @@ from shine_node.clock import Clock
 from shine_node.directory.users import TooManyUsers, Users
 from shine_node.peers.asking import Peers
 from shine_node.peers.directory import KnownPeer
+from shine_node.peers.repeats import Repeats
+from shine_node.peers.turns import Ending, Turn, ending
 from shine_node.peers.waiting import all_results
 from shine_node.protocol.access import AccessRecord, AccessServer, parse_record, record_payload
 from shine_node.protocol.encoding import read_list, read_number
@@ -20,7 +22,7 @@ from shine_node.store.environment import Store, Transaction
 from shine_node.store.layout import Table, pack_number, unpack_number
 from shine_node.store.users import last_record, records_after
 
-__all__ = ["AccessPull", "access_page"]
+__all__ = ["AccessPull", "Pulled", "access_page"]
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +32,6 @@ AT_ONCE = 64
 """Records that are checked at one time: a peer's long page must not fill the queue of signatures."""
 MAX_RECORD_BYTES = 4096
 """More than a record can take in a frame."""
-MAX_PAGES = 1000
-"""Pages of one session; what is left comes in the next one."""
 
 
 def access_page(txn: Transaction, *, after_seq: int, limit: int, max_bytes: int) -> dict[str, object]:
@@ -57,6 +57,13 @@ def access_page(txn: Transaction, *, after_seq: int, limit: int, max_bytes: int)
         if not local:
             records.append(payload)
     return {"records": records, "nextSeq": next_seq, "hasMore": more}
+
+
+class Pulled(NamedTuple):
+    """What a turn brought: how many records were new here, and whether the peer has more."""
+
+    new: int
+    more: bool
 
 
 class AccessPull:
@@ -96,67 +103,87 @@ class AccessPull:
         self._clock = clock
         self._interval_seconds = interval_seconds
         self._asked_at: dict[str, float] = {}
+        self._repeats = Repeats(clock)
 
-    async def step(self, peer: KnownPeer) -> None:
+    async def step(self, peer: KnownPeer, turn: Turn) -> Ending:
         """Take what a peer has learned, as a part of a session, unless it was asked within the interval."""
         login, now = peer.server_login.lower(), self._clock.monotonic()
         asked_at = self._asked_at.get(login)
         if asked_at is not None and now - asked_at < self._interval_seconds:
-            return
+            return Ending.DONE
         try:
-            taken = await self.run(AccessServer(peer.server_login, peer.url))
+            pulled = await self.run(AccessServer(peer.server_login, peer.url), turn)
         except PeerRefused as refused:
             log.info("%s gives no access records: %s", peer.server_login, refused)  # an older peer may not know how
-            taken = 0
-        if taken:
-            log.info("%d records were new from %s", taken, peer.server_login)
+            pulled = Pulled(0, False)
+        if pulled.new:
+            log.info("%d records were new from %s", pulled.new, peer.server_login)
         self._asked_at.pop(login, None)
+        if pulled.more:
+            return ending(more=True, taken=pulled.new)
         while len(self._asked_at) >= MAX_REMEMBERED:
             del self._asked_at[next(iter(self._asked_at))]
         self._asked_at[login] = now
+        return Ending.DONE
 
-    async def run(self, server: AccessServer) -> int:
-        """Take all pages that a peer has; a record that is refused is logged and passed over.
-
-        Returns:
-            How many records were new here.
+    async def run(self, server: AccessServer, turn: Turn) -> Pulled:
+        """Take the pages that a peer has until the turn is over; a record that is refused is logged and passed over.
 
         Raises:
+            BadFields, BadRequestFormat: an answer is none, or holds more than was asked for; nothing of it is taken.
             LinkError: the peer could not be asked to the end; the next session goes on from the last page.
             StorageFull, ServerBusy: not now.
         """
         place = f"access_seq {server.server_login.lower()}".encode()
         after = self._read_place(place)
-        taken = 0
-        for _ in range(MAX_PAGES):
-            answer = await self._peers.request(
-                server, "AccessDataSyncBatch", {"afterSeq": after, "limit": self._page_limit}
-            )
-            taken += await self._take(server, read_list(answer, "records"))
-            next_seq, more = read_number(answer, "nextSeq"), answer.get("hasMore") is True
-            if next_seq < after or (more and next_seq == after):
-                # A peer that was restored counts from an earlier number: all of it is asked for once more.
-                log.warning("%s has gone back in its records; they are read anew", server.server_login)
-                next_seq, more = 0, False
-            if next_seq != after:
-                await self._store.write(lambda txn, seq=next_seq: _keep_place(txn, place, seq))  # type: ignore[misc]
-                after = next_seq
-            if not more:
-                break
-        return taken
+        taken, more = 0, True
+        refused, first = 0, None
+        try:
+            while more:
+                answer = await self._peers.request(
+                    server, "AccessDataSyncBatch", {"afterSeq": after, "limit": self._page_limit}
+                )
+                records, next_seq, more = self._read_page(answer)
+                refusals: list[Refusal] = []
+                taken += await self._take(server, records, refusals)
+                refused, first = refused + len(refusals), first or next(iter(refusals), None)
+                if next_seq < after or (more and next_seq == after):
+                    # A peer that was restored counts from an earlier number: all of it is asked for once more.
+                    level = self._repeats.level(logging.WARNING, server.server_login, "back")
+                    log.log(level, "%s has gone back in its records; they are read anew", server.server_login)
+                    next_seq, more = 0, False
+                if next_seq != after:
+                    await self._store.write(lambda txn, seq=next_seq: _keep_place(txn, place, seq))  # type: ignore[misc]
+                    after = next_seq
+                if turn.over():
+                    break
+        finally:  # once, whatever the number of pages
+            if refused:
+                level = self._repeats.level(logging.WARNING, server.server_login, "refused")
+                text = "%d records from %s were refused, the first because of %s"
+                log.log(level, text, refused, server.server_login, first)
+        return Pulled(taken, more)
+
+    def _read_page(self, answer: Mapping[str, Any]) -> tuple[list[Any], int, bool]:
+        records = read_list(answer, "records")
+        if len(records) > self._page_limit:
+            raise BadFields(f"an answer holds {len(records)} records where at most {self._page_limit} were asked for")
+        return records, read_number(answer, "nextSeq"), answer.get("hasMore") is True
 
     def _read_place(self, place: bytes) -> int:
         with self._store.read() as txn:
             value = txn.get(Table.META, place)
         return unpack_number(value) if value is not None else 0
 
-    async def _take(self, server: AccessServer, payloads: list[Any]) -> int:
+    async def _take(self, server: AccessServer, payloads: list[Any], refusals: list[Refusal]) -> int:
         """Store the records of a page; those of one user one after the other, as the peer has learned them.
+
+        Args:
+            refusals: gets why records are not taken.
 
         Returns:
             How many became the newest of their user.
         """
-        refusals: list[Refusal] = []
         taken = 0
         for begin in range(0, len(payloads), AT_ONCE):
             users: dict[str, list[AccessRecord]] = {}
@@ -168,9 +195,6 @@ class AccessPull:
                 else:
                     users.setdefault(record.key, []).append(record)
             taken += sum(await all_results(self._take_user(server, u, refusals) for u in users.values()))
-        if refusals:
-            count, peer = len(refusals), server.server_login
-            log.warning("%d records from %s were refused, the first because of %s", count, peer, refusals[0])
         return taken
 
     async def _take_user(self, server: AccessServer, records: list[AccessRecord], refusals: list[Refusal]) -> int:

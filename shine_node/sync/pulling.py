@@ -5,36 +5,71 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from shine_node.clock import Clock
 from shine_node.peers.asking import Peers
 from shine_node.peers.directory import KnownPeer
+from shine_node.peers.repeats import Repeats
 from shine_node.peers.snapshot import printable
+from shine_node.peers.turns import Ending, Turn, ending
 from shine_node.peers.waiting import all_results
 from shine_node.protocol.access import AccessServer
 from shine_node.protocol.encoding import read_list, read_login, read_optional_text, read_text
 from shine_node.protocol.errors import (
+    BadFields,
     BadRequestFormat,
     LinkLost,
     NotAccessServer,
     Refusal,
     ServerBusy,
 )
-from shine_node.store.lineage import Lineage
+from shine_node.store.lineage import MAX_MARK_CHARACTERS, Lineage
 
-__all__ = ["Puller"]
+__all__ = ["Pulled", "Puller"]
 
 log = logging.getLogger(__name__)
 
 AT_ONCE = 25
 """Entries that are checked and committed together: enough to share commits, too few to be in the way of live ones."""
 SIDE_BY_SIDE = 2
-MAX_PAGES = 10_000
-"""Pages of one session; what is left comes in the next one."""
+MAX_CURSOR_CHARACTERS = 1024
+MAX_SYNC_ID_CHARACTERS = 256
+"""More than this server gives; what a peer gives goes back to it, five hundred in one frame."""
 BUSY_SECONDS = 0.2
 BUSY_ROUNDS = 25
 """Pauses in a row after which a session is given up because this server is too busy to store anything at all."""
+
+
+class Pulled(NamedTuple):
+    """What a turn brought: how many entries were stored, and whether the peer has more."""
+
+    stored: int
+    more: bool
+
+
+class _Page(NamedTuple):
+    items: Sequence[Any]
+    cursor: str
+    more: bool
+    store_mark: str
+
+
+class _Refused:
+    """The entries of one turn that could not be stored: how many of how many, and the first one."""
+
+    def __init__(self) -> None:
+        self.count = self.of = 0
+        self.first = ""
+
+    def note(self, items: Sequence[Any], refusals: Sequence[Refusal | None]) -> None:
+        """Count a page."""
+        self.of += len(items)
+        for item, refusal in zip(items, refusals, strict=True):
+            if refusal is not None:
+                self.count += 1
+                name = item.get("syncId") if isinstance(item, Mapping) else item
+                self.first = self.first or f"{printable(str(name))}, because of {refusal}"
 
 
 class Puller:
@@ -73,59 +108,92 @@ class Puller:
         self._offered = offered
         self._lineage = lineage
         self._on_stored = on_stored
+        self._repeats = Repeats(clock)
         self._limits: dict[str, int] = {}
         """How much is asked for at once of peers whose link was lost over a page."""
 
-    async def step(self, peer: KnownPeer) -> None:
+    async def step(self, peer: KnownPeer, turn: Turn) -> Ending:
         """Fetch what a peer has, as a part of a session, if it can give it.
 
         Only a peer with a permanent link can have anything: the other server of some user of this one.
         """
-        if peer.permanent and self._offered(peer.server_login):
-            stored = await self.run(peer)
-            if stored:
-                log.info("%d entries of %s came from %s", stored, self._op, peer.server_login)
+        if not peer.permanent or not self._offered(peer.server_login):
+            return Ending.DONE
+        pulled = await self.run(peer, turn)
+        if pulled.stored:
+            log.info("%d entries of %s came from %s", pulled.stored, self._op, peer.server_login)
+        return ending(more=pulled.more, taken=pulled.stored)
 
-    async def run(self, peer: KnownPeer) -> int:
-        """Fetch until the peer has no more, and return how many entries were stored.
+    async def run(self, peer: KnownPeer, turn: Turn) -> Pulled:
+        """Fetch until the peer has no more, or the turn is over: then the cursor is kept, and the next turn goes on.
 
-        An entry that cannot be applied is logged and not acknowledged: it comes again in the next session.
+        An entry that cannot be applied is logged and not acknowledged: it comes again in the next session. As that
+        begins when this one has come to its end, in however many turns, it never hides those behind it.
 
         Raises:
             LinkError: the link was lost; what was not acknowledged comes again.
             Refusal: the peer's answer is none, or this server cannot store now.
         """
+        refused = _Refused()
+        try:
+            return await self._fetch(peer, turn, refused)
+        finally:
+            if refused.count:
+                level = self._repeats.level(logging.WARNING, peer.server_login, "refused")
+                text = "%d of %d entries of %s from %s were refused, the first, %s"
+                log.log(level, text, refused.count, refused.of, self._op, peer.server_login, refused.first)
+
+    async def _fetch(self, peer: KnownPeer, turn: Turn, refused: _Refused) -> Pulled:
         acks: list[str] = []
-        cursor, stored, restored, told = "", 0, False, False
-        for _ in range(MAX_PAGES):
-            answer = await self._ask(peer, acks, cursor, restored=restored)
+        cursor, stored, restored, told = turn.kept.pop(self._op, ""), 0, False, False
+        while True:
+            page = await self._ask(peer, acks, cursor, restored=restored)
             told = told or restored
-            restored = not told and self._was_restored(answer)
-            acks = await self._take(peer.server_login, read_list(answer, "items"))
+            restored = not told and self._was_restored(page.store_mark)
+            acks = await self._take(peer.server_login, page.items, refused)
             if acks:
                 stored += len(acks)
                 self._on_stored()
-            following, more = read_optional_text(answer, "cursor"), answer.get("hasMore") is True
-            if following == cursor:
-                if more:
-                    log.warning("%s gives the same page of %s for ever; the session ends", peer.server_login, self._op)
+            stands, cursor = page.cursor == cursor, page.cursor
+            if stands and page.more:
+                level = self._repeats.level(logging.WARNING, peer.server_login, "stands")
+                text = "%s gives the same page of %s for ever; the session ends"
+                log.log(level, text, peer.server_login, self._op)
+            more = page.more and not stands
+            if not (more or acks or restored):
+                return Pulled(stored, False)
+            if stands or turn.over():
                 if acks or restored:
-                    await self._ask(peer, acks, cursor, restored=restored)
-                break
-            cursor = following
-            if not more and not acks and not restored:
-                break
-        return stored
+                    await self._tell(peer, acks, cursor, restored=restored)
+                if more:
+                    turn.kept[self._op] = cursor
+                return Pulled(stored, more)
 
-    def _was_restored(self, answer: Mapping[str, Any]) -> bool:
+    def _was_restored(self, store_mark: str) -> bool:
         """Say whether this server's store lacks what the peer knows to have been in it: it was restored (stores.py)."""
         lineage = self._lineage()
-        return lineage is not None and lineage.lost(read_optional_text(answer, "storeMark"))
+        return lineage is not None and lineage.lost(store_mark)
 
-    async def _ask(self, peer: KnownPeer, acks: list[str], cursor: str, *, restored: bool) -> Mapping[str, Any]:
+    async def _ask(self, peer: KnownPeer, acks: list[str], cursor: str, *, restored: bool) -> _Page:
         """Ask for a page. Where the link is lost over it, it may be more than this server takes in one frame."""
         login = peer.server_login.lower()
         limit = self._limits.pop(login, self._page_limit)
+        try:
+            answer = await self._request(peer, acks, cursor, limit=limit, restored=restored)
+        except LinkLost:
+            self._limits[login] = max(1, limit // 4)
+            raise
+        if limit < self._page_limit:
+            self._limits[login] = min(2 * limit, self._page_limit)
+        return _read_page(answer, limit)
+
+    async def _tell(self, peer: KnownPeer, acks: list[str], cursor: str, *, restored: bool) -> None:
+        """Acknowledge the last page of a turn; what the peer gives for it is not looked at, and comes again."""
+        await self._request(peer, acks, cursor, limit=1, restored=restored)
+
+    async def _request(
+        self, peer: KnownPeer, acks: list[str], cursor: str, *, limit: int, restored: bool
+    ) -> Mapping[str, Any]:
         payload: dict[str, object] = {"ackSyncIds": acks, "limit": limit}
         if cursor:
             payload["cursor"] = cursor
@@ -134,16 +202,9 @@ class Puller:
             payload["storeMark"] = lineage.mark()
         if restored:
             payload["restored"] = True
-        try:
-            answer = await self._peers.request(AccessServer(peer.server_login, peer.url), self._op, payload)
-        except LinkLost:
-            self._limits[login] = max(1, limit // 4)
-            raise
-        if limit < self._page_limit:
-            self._limits[login] = min(2 * limit, self._page_limit)
-        return answer
+        return await self._peers.request(AccessServer(peer.server_login, peer.url), self._op, payload)
 
-    async def _take(self, server_login: str, items: Sequence[Any]) -> list[str]:
+    async def _take(self, server_login: str, items: Sequence[Any], refused: _Refused) -> list[str]:
         """Store the items of a page and return the ``syncId`` of each that is stored, in their order."""
         shared: dict[str, bool] = {}
         refusals: list[Refusal | None] = [self._look_at(item, server_login, shared) for item in items]
@@ -157,7 +218,7 @@ class Puller:
 
         # While one stretch is being written to the disk, the signatures of the other are checked.
         await all_results(store_stretches() for _ in range(SIDE_BY_SIDE))
-        self._log_refused(server_login, items, refusals)
+        refused.note(items, refusals)
         return [item["syncId"] for item, refusal in zip(items, refusals, strict=True) if refusal is None]
 
     def _look_at(self, item: object, server_login: str, shared: dict[str, bool]) -> Refusal | None:
@@ -165,7 +226,8 @@ class Puller:
         try:
             if not isinstance(item, Mapping):
                 raise BadRequestFormat("an item must be an object")
-            read_text(item, "syncId")
+            if len(read_text(item, "syncId")) > MAX_SYNC_ID_CHARACTERS:
+                raise BadFields(f"its syncId has more than {MAX_SYNC_ID_CHARACTERS} characters")
             owner = read_login(item).lower()
             if owner not in shared:
                 shared[owner] = self._shares(owner, server_login)
@@ -193,17 +255,23 @@ class Puller:
             rounds = rounds + 1 if all(isinstance(refusal, ServerBusy) for refusal in again) else 0
         return refusals
 
-    def _log_refused(self, server_login: str, items: Sequence[Any], refusals: Sequence[Refusal | None]) -> None:
-        refused = [(item, refusal) for item, refusal in zip(items, refusals, strict=True) if refusal is not None]
-        if refused:
-            item, refusal = refused[0]
-            name = item.get("syncId") if isinstance(item, Mapping) else item
-            log.warning(
-                "%d of %d entries of %s from %s were refused, the first, %s, because of %s",
-                len(refused),
-                len(items),
-                self._op,
-                server_login,
-                printable(str(name)),
-                refusal,
-            )
+
+def _read_page(answer: Mapping[str, Any], limit: int) -> _Page:
+    """Read an answer whole, before anything of it is stored.
+
+    Raises:
+        BadFields, BadRequestFormat: it is none, or more than was asked for.
+    """
+    items = read_list(answer, "items")
+    if len(items) > limit:
+        raise BadFields(f"an answer holds {len(items)} entries where at most {limit} were asked for")
+    cursor = _read_short(answer, "cursor", MAX_CURSOR_CHARACTERS)
+    store_mark = _read_short(answer, "storeMark", MAX_MARK_CHARACTERS)
+    return _Page(items, cursor, answer.get("hasMore") is True, store_mark)
+
+
+def _read_short(answer: Mapping[str, Any], field: str, most: int) -> str:
+    text = read_optional_text(answer, field)
+    if len(text) > most:
+        raise BadFields(f"{field} of an answer has more than {most} characters")
+    return text

@@ -14,8 +14,9 @@ import pytest
 from shine_node.client.identity import Identity
 from shine_node.directory import sharing as sharing_module
 from shine_node.directory import users as users_module
-from shine_node.directory.sharing import MAX_RECORD_BYTES, AccessPull, access_page
+from shine_node.directory.sharing import MAX_RECORD_BYTES, AccessPull, Pulled, access_page
 from shine_node.peers.directory import KnownPeer
+from shine_node.peers.turns import Ending, Turn
 from shine_node.protocol.access import AccessRecord, AccessServer, record_payload
 from shine_node.protocol.errors import BadFields, BadRequestFormat, LinkLost, ServerBusy
 from shine_node.store.environment import Transaction
@@ -160,6 +161,24 @@ def pull_of(
     )
 
 
+def turn_of(pages: int = 0) -> Turn:
+    """A turn that is over after so many pages, 0 for never."""
+    left = [pages]
+
+    def over() -> bool:
+        left[0] -= 1
+        return left[0] == 0
+
+    return Turn(over, {})
+
+
+async def new_from(pull: AccessPull, server: AccessServer) -> int:
+    """How many records of all that a peer has were new."""
+    pulled = await pull.run(server, turn_of())
+    assert not pulled.more
+    return pulled.new
+
+
 def place_of(peer: ScriptedPeer) -> AccessServer:
     return AccessServer(peer.login, peer.url)
 
@@ -186,16 +205,16 @@ def test_all_pages_are_taken_and_the_place_is_kept(tmp_path: Path) -> None:
         peer = giving(BOB, CAROL, old, DAVE)
         async with house_in(tmp_path, peer) as house:
             pull = pull_of(house, page_limit=3)
-            assert await pull.run(place_of(peer)) == 3, "an older record is no news of its user"
+            assert await new_from(pull, place_of(peer)) == 3, "an older record is no news of its user"
             assert asked(peer, OP) == [{"afterSeq": 0, "limit": 3}, {"afterSeq": 3, "limit": 3}]
             for record in (BOB, CAROL, DAVE):
                 known = house.users.get(record.key)
                 assert known is not None
                 assert known.record == record
             assert house.users.records("bob") == [old, BOB]
-            assert await pull.run(place_of(peer)) == 0
+            assert await new_from(pull, place_of(peer)) == 0
             again = pull_of(house)
-            assert await again.run(place_of(peer)._replace(server_login="ONE")) == 0
+            assert await new_from(again, place_of(peer)._replace(server_login="ONE")) == 0
             assert afters(peer)[2:] == [4, 4], "the place is in the store, whatever the spelling"
 
     run(story())
@@ -206,8 +225,8 @@ def test_each_peer_has_a_place_of_its_own(tmp_path: Path) -> None:
         one, two = giving(BOB, CAROL), giving(CAROL, DAVE, login="two")
         async with house_in(tmp_path, one, two) as house:
             pull = pull_of(house)
-            assert await pull.run(place_of(one)) == 2
-            assert await pull.run(place_of(two)) == 1
+            assert await new_from(pull, place_of(one)) == 2
+            assert await new_from(pull, place_of(two)) == 1
             assert afters(one) == afters(two) == [0]
 
     run(story())
@@ -217,7 +236,7 @@ def test_no_more_is_asked_for_than_a_frame_holds(tmp_path: Path) -> None:
     async def story() -> None:
         peer = giving(BOB)
         async with house_in(tmp_path, peer) as house:
-            await pull_of(house, page_limit=500, max_frame_bytes=65536).run(place_of(peer))
+            await new_from(pull_of(house, page_limit=500, max_frame_bytes=65536), place_of(peer))
             assert asked(peer, OP) == [{"afterSeq": 0, "limit": 16}]
 
     run(story())
@@ -234,13 +253,13 @@ def test_a_link_that_is_lost_is_told_and_the_next_session_goes_on_from_the_last_
         async with house_in(tmp_path, peer) as house:
             pull = pull_of(house, page_limit=1)
             with pytest.raises(LinkLost):
-                await pull.run(place_of(peer))
+                await new_from(pull, place_of(peer))
             assert house.users.get("carol") is not None
             assert house.users.get("dave") is None
             peer.script[OP] = gives
             await house.clock.advance(2)
             await house.until_connected()
-            assert await pull.run(place_of(peer)) == 1
+            assert await new_from(pull, place_of(peer)) == 1
             assert afters(peer) == [0, 1, 2, 2]
 
     run(story())
@@ -252,14 +271,14 @@ def test_a_peer_that_was_restored_is_read_anew(tmp_path: Path, caplog: pytest.Lo
         peer = ScriptedPeer("one", {OP: gives})
         async with house_in(tmp_path, peer) as house:
             pull = pull_of(house)
-            assert await pull.run(place_of(peer)) == 3
+            assert await new_from(pull, place_of(peer)) == 3
             erin = record_of("erin", "e1")
             gives.records = payloads(BOB, erin)  # an older backup, and a record that came after it
-            assert await pull.run(place_of(peer)) == 0
-            assert await pull.run(place_of(peer)) == 1
+            assert await new_from(pull, place_of(peer)) == 0
+            assert await new_from(pull, place_of(peer)) == 1
             assert house.users.get("erin") is not None
             assert afters(peer) == [0, 3, 0]
-            assert await pull.run(place_of(peer)) == 0
+            assert await new_from(pull, place_of(peer)) == 0
             assert afters(peer)[3:] == [2]
 
     run(story())
@@ -272,24 +291,52 @@ def test_a_peer_that_says_there_is_more_and_does_not_go_on_cannot_hold_a_session
     async def story() -> None:
         peer = answering({"records": [], "nextSeq": 0, "hasMore": True})
         async with house_in(tmp_path, peer) as house:
-            assert await pull_of(house).run(place_of(peer)) == 0
+            assert await new_from(pull_of(house), place_of(peer)) == 0
             assert afters(peer) == [0]
 
     run(story())
     assert any("gone back" in line for line in logged(caplog))
 
 
-def test_pages_of_one_session_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharing_module, "MAX_PAGES", 3)
-
+def test_a_turn_that_is_over_leaves_the_rest_to_the_next_one(tmp_path: Path) -> None:
     async def story() -> None:
         peer = giving(*(record_of(f"user{number}", "u1") for number in range(4)))
         async with house_in(tmp_path, peer) as house:
             pull = pull_of(house, page_limit=1)
-            assert await pull.run(place_of(peer)) == 3
-            assert await pull.run(place_of(peer)) == 1
+            assert await pull.run(place_of(peer), turn_of(3)) == Pulled(3, more=True)
+            assert await pull.run(place_of(peer), turn_of(1)) == Pulled(1, more=False)
+            assert afters(peer) == [0, 1, 2, 3]
 
     run(story())
+
+
+def test_an_answer_with_more_than_was_asked_for_is_refused_whole(tmp_path: Path) -> None:
+    async def story() -> None:
+        records = payloads(*(record_of(f"user{number}", "u1") for number in range(3)))
+        peer = answering({"records": records, "nextSeq": 3, "hasMore": False})
+        async with house_in(tmp_path, peer) as house:
+            with pytest.raises(BadFields, match="holds 3 records where at most 2 were asked for"):
+                await new_from(pull_of(house, page_limit=2), place_of(peer))
+            assert house.users.get("user0") is None
+            assert await new_from(pull_of(house, page_limit=3), place_of(peer)) == 3
+
+    run(story())
+
+
+def test_refused_records_are_told_once_whatever_the_number_of_pages(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        peer = giving(*({"login": f"user{number}"} for number in range(5)))
+        async with house_in(tmp_path, peer) as house:
+            pull = pull_of(house, page_limit=1)
+            assert await new_from(pull, place_of(peer)) == 0
+            peer.script[OP] = Gives(*({"login": f"user{number}"} for number in range(9)))
+            assert await new_from(pull, place_of(peer)) == 0
+
+    run(story())
+    [line] = logged(caplog)
+    assert line.startswith("5 records from one were refused, the first because of ")
 
 
 @pytest.mark.parametrize(
@@ -310,7 +357,7 @@ def test_an_answer_that_is_none_is_told_and_moves_nothing(
             pull = pull_of(house)
             for _ in range(2):
                 with pytest.raises(error):
-                    await pull.run(place_of(peer))
+                    await new_from(pull, place_of(peer))
             assert afters(peer) == [0, 0]
 
     run(story())
@@ -333,7 +380,7 @@ def test_a_record_that_is_wrong_is_passed_over_and_told_in_one_line(
     async def story() -> None:
         peer = giving(CAROL, *wrong, DAVE)
         async with house_in(tmp_path, peer) as house:
-            assert await pull_of(house).run(place_of(peer)) == 2
+            assert await new_from(pull_of(house), place_of(peer)) == 2
             assert house.records == 2
             assert house.users.routes("dave") == DAVE.access_servers
             assert house.users.routes("carol") == CAROL.access_servers
@@ -355,7 +402,7 @@ def test_a_stranger_fixes_the_root_key_of_no_login_that_it_may_not_vouch_for(tmp
         peer = giving(BOB, mine, newer, moved)
         async with house_in(tmp_path, peer) as house:
             await house.users.add(record_of("frank", "f1"))
-            assert await pull_of(house, vouches=vouches).run(place_of(peer)) == 3
+            assert await new_from(pull_of(house, vouches=vouches), place_of(peer)) == 3
             assert house.users.get("bob") is None, "the peer is none of his servers"
             assert house.users.records("erin") == [mine, moved], "once known, newer records may come from anybody"
             assert house.users.routes("frank") == newer.access_servers
@@ -370,7 +417,7 @@ def test_of_two_root_keys_for_one_login_in_a_page_the_first_counts(tmp_path: Pat
     async def story() -> None:
         peer = giving(BOB, other)
         async with house_in(tmp_path, peer) as house:
-            assert await pull_of(house).run(place_of(peer)) == 1
+            assert await new_from(pull_of(house), place_of(peer)) == 1
             assert house.users.records("bob") == [BOB]
 
     run(story())
@@ -386,14 +433,14 @@ def test_a_record_makes_nobody_a_user_of_a_server_that_does_not_take_anyone(tmp_
             house.takes_anyone = False
             await house.users.add(BOB)
             await house.users.add(record_of("carol", OWN, time_ms=NOW - 1))
-            assert await pull_of(house).run(place_of(peer)) == 1
+            assert await new_from(pull_of(house), place_of(peer)) == 1
             assert house.users.get("erin") is None
             assert house.users.routes("bob") == BOB.access_servers, "whoever comes from elsewhere must register"
             assert house.users.routes("carol") == here.access_servers, "a user of this server goes on as one"
         house_of_all = tmp_path / "open"
         house_of_all.mkdir()
         async with house_in(house_of_all, giving(new)) as house:
-            assert await pull_of(house).run(AccessServer("one", house.known[0].url)) == 1
+            assert await new_from(pull_of(house), AccessServer("one", house.known[0].url)) == 1
             erin = house.users.get("erin")
             assert erin is not None
             assert house.users.is_here(erin)
@@ -413,10 +460,10 @@ def test_too_many_records_of_one_user_and_too_many_users_do_not_keep_the_rest_aw
         peer = giving(BOB, *many, CAROL, DAVE, newer)
         async with house_in(tmp_path, peer) as house:
             pull = pull_of(house, page_limit=2)
-            assert await pull.run(place_of(peer)) == 5, "bob twice, mallory twice, carol"
+            assert await new_from(pull, place_of(peer)) == 5, "bob twice, mallory twice, carol"
             assert house.users.get("dave") is None
             assert house.users.routes("bob") == newer.access_servers
-            assert await pull.run(place_of(peer)) == 0
+            assert await new_from(pull, place_of(peer)) == 0
             assert afters(peer)[-1] == len(many) + 4
 
     run(story())
@@ -430,17 +477,15 @@ def test_what_cannot_be_stored_now_is_asked_for_again(tmp_path: Path) -> None:
             pull = pull_of(house)
             house.store.busy = True
             with pytest.raises(ServerBusy):
-                await pull.run(place_of(peer))
+                await new_from(pull, place_of(peer))
             house.store.busy = False
-            assert await pull.run(place_of(peer)) == 2
+            assert await new_from(pull, place_of(peer)) == 2
             assert afters(peer) == [0, 0]
 
     run(story())
 
 
-def test_a_page_that_is_longer_than_was_asked_for_does_not_fill_the_queue_of_signatures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_page_does_not_fill_the_queue_of_signatures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharing_module, "AT_ONCE", 4)
     records = [record_of(f"user{number}", "u1") for number in range(30)]
 
@@ -460,7 +505,7 @@ def test_a_page_that_is_longer_than_was_asked_for_does_not_fill_the_queue_of_sig
                     under_way -= 1
 
             house.crypto.verify = watched  # type: ignore[method-assign]
-            assert await pull_of(house, page_limit=1).run(place_of(peer)) == 30
+            assert await new_from(pull_of(house), place_of(peer)) == 30
             assert most == 4
 
     run(story())
@@ -469,10 +514,9 @@ def test_a_page_that_is_longer_than_was_asked_for_does_not_fill_the_queue_of_sig
 # --- a part of a session ---
 
 
-def step(pull: AccessPull, peers: Iterable[ScriptedPeer]) -> asyncio.Future[Any]:
-    async def all_of_them() -> None:
-        for peer in peers:
-            await pull.step(KnownPeer(peer.login, peer.url, True))
+def step(pull: AccessPull, peers: Iterable[ScriptedPeer], *, pages: int = 0) -> asyncio.Future[list[Ending]]:
+    async def all_of_them() -> list[Ending]:
+        return [await pull.step(KnownPeer(peer.login, peer.url, True), turn_of(pages)) for peer in peers]
 
     return asyncio.ensure_future(all_of_them())
 
@@ -494,6 +538,18 @@ def test_a_peer_is_asked_once_an_interval(tmp_path: Path, caplog: pytest.LogCapt
 
     run(story())
     assert [line for line in logged(caplog, logging.INFO) if "new from" in line] == ["1 records were new from one"]
+
+
+def test_what_a_turn_has_left_is_asked_for_in_the_next_one_whatever_the_interval(tmp_path: Path) -> None:
+    async def story() -> None:
+        peer = giving({}, BOB, {})
+        async with house_in(tmp_path, peer) as house:
+            pull = pull_of(house, page_limit=1)
+            for ended in (Ending.LATER, Ending.AT_ONCE, Ending.DONE, Ending.DONE):
+                assert await soon(step(pull, [peer], pages=1)) == [ended]
+            assert afters(peer) == [0, 1, 2], "and then not before the interval is over"
+
+    run(story())
 
 
 def test_a_peer_that_could_not_be_asked_is_asked_in_the_next_session(tmp_path: Path) -> None:

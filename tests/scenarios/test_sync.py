@@ -5,7 +5,10 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 
+import pytest
+
 from shine_node.client.messages import SignedPair
+from shine_node.sync import sessions as sessions_module
 from tests.scenarios.sync_world import alice_at_two, equal, history, session, unsynced
 from tests.scenarios.world import HOUR, Home, Person, Scripted, World, tell
 
@@ -289,7 +292,11 @@ def test_a_note_to_oneself_and_a_message_between_two_users_of_both_servers(tmp_p
     tell(tmp_path, story)
 
 
-def test_a_history_of_more_than_one_page(tmp_path: Path) -> None:
+@pytest.mark.parametrize("turns", ["all in one turn", "a turn for each page"])
+def test_a_history_of_more_than_one_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turns: str) -> None:
+    if turns == "a turn for each page":
+        monkeypatch.setattr(sessions_module, "LONE_PART_SECONDS", 0)
+
     async def story(world: World) -> None:
         a1, a2 = await world.homes("a1", "a2", sync={"pageLimit": 7})
         alice = await world.person("alice", a1, a2)

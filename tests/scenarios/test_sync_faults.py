@@ -84,9 +84,9 @@ def test_a_bad_entry_is_refused_said_in_the_log_stops_nothing_and_comes_again(
         assert third["ackSyncIds"] == ["good 2"]
         assert history(c.a2, "mallory").items == {}
         [text] = [r.getMessage() for r in caplog.records if "were refused" in r.getMessage()]
-        assert text.startswith("6 of 8 entries of DmSyncBatch from a1 were refused, the first, forged, because of BAD_")
+        assert text.startswith("6 of 9 entries of DmSyncBatch from a1 were refused, the first, forged, because of BAD_")
         caplog.clear()
-        with caplog.at_level(logging.WARNING):
+        with caplog.at_level(logging.DEBUG, logger="shine_node.sync.pulling"):  # quietly, so soon after
             await c.gives([item("forged", forged)])
         assert "1 of 1 entries of DmSyncBatch" in caplog.text, "it came again, and is refused again"
 
@@ -130,6 +130,25 @@ def test_a_peer_that_gives_one_cursor_for_ever_ends_its_session(
         assert "gives the same page of DmSyncBatch" in caplog.text
         await c.gives([])
         assert c.giver.batches()[0]["ackSyncIds"] == [], "the next session begins anew"
+
+    tell(tmp_path, story)
+
+
+def test_a_page_of_more_than_was_asked_for_is_refused_whole(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def story(world: World) -> None:
+        c = await cast(world, pageLimit=2)
+        pairs = c.old(3)
+        items = [item(f"{number}", pair) for number, pair in enumerate(pairs)]
+        with caplog.at_level(logging.WARNING):
+            await c.gives(items)
+        assert c.has(*pairs) == [False] * 3
+        assert len(c.giver.batches()) == 1
+        assert "part messages of the session with a1 was given up: BAD_FIELDS: an answer holds 3 entries" in caplog.text
+        problem = c.a2.node._sessions.outcomes.of("a1").problem
+        assert problem == "messages: BAD_FIELDS: an answer holds 3 entries where at most 2 were asked for"
+        await c.gives(items[:2], items[2:])
+        assert c.has(*pairs) == [True] * 3
+        assert c.a2.node._sessions.outcomes.of("a1").problem == ""
 
     tell(tmp_path, story)
 

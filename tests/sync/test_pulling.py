@@ -10,11 +10,27 @@ from typing import Any
 import pytest
 
 from shine_node.peers.directory import KnownPeer
+from shine_node.peers.repeats import QUIET_SECONDS
+from shine_node.peers.turns import Ending, Turn
 from shine_node.protocol.access import AccessServer
-from shine_node.protocol.errors import BadRequestFormat, BadSignature, LinkLost, Refusal, ServerBusy, StorageFull
+from shine_node.protocol.errors import (
+    BadFields,
+    BadRequestFormat,
+    BadSignature,
+    LinkLost,
+    Refusal,
+    ServerBusy,
+    StorageFull,
+)
 from shine_node.store.lineage import Lineage
 from shine_node.sync import pulling as pulling_module
-from shine_node.sync.pulling import BUSY_ROUNDS, Puller
+from shine_node.sync.pulling import (
+    BUSY_ROUNDS,
+    MAX_CURSOR_CHARACTERS,
+    MAX_SYNC_ID_CHARACTERS,
+    Pulled,
+    Puller,
+)
 from tests.support.clock import ManualClock
 
 PEER = KnownPeer("Server2", "wss://server2.example/ws", True)
@@ -38,6 +54,11 @@ class World:
         self.stored: list[str] = []
         self.news = 0
         self.clock = ManualClock()
+        self.kept: dict[str, str] = {}
+        self.turn = Turn(self.is_over, self.kept)
+        self.pages_a_turn = 0
+        """After how many pages a turn is over, 0 for never."""
+        self.pages_of_turn = 0
         self.refuse: Callable[[str], Refusal | None] = lambda name: None
         self.puller = Puller(
             op=OP,
@@ -71,8 +92,16 @@ class World:
     def note(self) -> None:
         self.news += 1
 
+    def is_over(self) -> bool:
+        self.pages_of_turn += 1
+        return self.pages_of_turn == self.pages_a_turn
+
     def run(self) -> int:
-        return asyncio.run(self.puller.run(PEER))
+        return self.take_turn().stored
+
+    def take_turn(self) -> Pulled:
+        self.pages_of_turn = 0
+        return asyncio.run(self.puller.run(PEER, self.turn))
 
 
 def test_each_page_is_stored_and_acknowledged_with_the_next_request_the_last_one_with_one_more() -> None:
@@ -126,11 +155,162 @@ def test_the_same_cursor_for_ever_ends_the_session(caplog: pytest.LogCaptureFixt
     assert "the same page" in caplog.text
 
 
-def test_a_session_has_a_bounded_number_of_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulling_module, "MAX_PAGES", 3)
-    world = World(*(page(cursor=str(number), more=True) for number in range(9)))
-    assert world.run() == 0
-    assert len(world.asked) == 3
+def test_refused_entries_are_told_once_a_turn_and_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    world.refuse = lambda name: BadSignature("forged") if name.startswith("bad") else None
+
+    def pages() -> list[dict[str, Any]]:
+        return [page(item(f"bad{number}"), item("a"), cursor=str(number), more=number < 5) for number in range(1, 6)]
+
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            world.pages = pages()
+            assert world.run() == 5
+    assert [record.getMessage() for record in caplog.records] == [
+        "5 of 10 entries of DmSyncBatch from Server2 were refused, the first, bad1, because of BAD_SIGNATURE: forged"
+    ]
+    world.pages = pages()[:2]  # and the third has another cursor, and ends it
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(world.clock.advance(QUIET_SECONDS))
+        world.run()
+    assert "2 of 4 entries" in caplog.records[-1].getMessage()
+
+
+def test_refused_entries_are_told_of_a_session_that_ends_in_an_error_too(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(page(7, cursor="1", more=True), LinkLost("server2", OP))
+    with caplog.at_level(logging.WARNING), pytest.raises(LinkLost):
+        world.run()
+    assert "1 of 1 entries" in caplog.text
+
+
+def test_the_same_page_for_ever_is_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(5):
+            world.pages = [page(more=True)]
+            assert world.take_turn() == Pulled(0, False)
+    assert len(caplog.records) == 1
+
+
+# --- turns ---
+
+
+def test_a_turn_that_is_over_acknowledges_its_last_page_and_the_next_one_goes_on_behind_it() -> None:
+    world = World(
+        page(item("a"), cursor="1", more=True),
+        page(item("b"), cursor="2", more=True),
+        page(item("ignored"), cursor="3", more=True),
+        page(item("c"), cursor="3", more=True),
+        page(item("d"), cursor="4"),
+    )
+    world.pages_a_turn = 2
+    assert world.take_turn() == Pulled(2, True)
+    assert world.kept == {OP: "2"}
+    assert world.asked[-1] == {"ackSyncIds": ["b"], "limit": 1, "cursor": "2"}
+    assert world.take_turn() == Pulled(2, False)
+    assert world.stored == ["a", "b", "c", "d"]
+    assert world.asked[3:] == [
+        {"ackSyncIds": [], "limit": 100, "cursor": "2"},
+        {"ackSyncIds": ["c"], "limit": 100, "cursor": "3"},
+        {"ackSyncIds": ["d"], "limit": 1, "cursor": "4"},
+    ]
+    assert world.kept == {}
+    world.run()
+    assert world.asked[-1] == {"ackSyncIds": [], "limit": 100}, "and then a new session begins"
+
+
+def test_nothing_is_acknowledged_where_nothing_was_stored() -> None:
+    world = World(page(cursor="1", more=True))
+    world.pages_a_turn = 1
+    assert world.take_turn() == Pulled(0, True)
+    assert len(world.asked) == 1
+
+
+@pytest.mark.parametrize("pages_a_turn", [1, 2, 3])
+def test_entries_that_cannot_be_stored_never_hide_those_behind_them_however_short_the_turns(pages_a_turn: int) -> None:
+    entries = [f"bad{number}" for number in range(40)] + ["good"]
+
+    class Serving(World):
+        async def request(
+            self, server: AccessServer, op: str, payload: Mapping[str, object], *, timeout: float | None = None
+        ) -> dict[str, Any]:
+            self.asked.append(dict(payload))
+            after = int(str(payload.get("cursor", 0)))
+            end = after + int(str(payload["limit"]))
+            return page(*map(item, entries[after:end]), cursor=str(min(end, len(entries))), more=end < len(entries))
+
+    world = Serving()
+    world.puller._page_limit = 4
+    world.pages_a_turn = pages_a_turn
+    world.refuse = lambda name: BadSignature("forged") if name.startswith("bad") else None
+    turns = 0
+    while world.take_turn().more:
+        turns += 1
+        assert turns < 12, "it never comes to an end"
+    assert world.stored == ["good"]
+    assert world.asked[-1]["ackSyncIds"] == ["good"]
+
+
+def test_what_is_told_at_the_end_of_a_turn_says_that_the_store_was_restored() -> None:
+    world = with_lineage(World(marked("lost-1", cursor="1", more=True)))
+    world.pages_a_turn = 1
+    assert world.take_turn() == Pulled(0, True)
+    assert [(asked.get("restored"), asked["limit"]) for asked in world.asked] == [(None, 100), (True, 1)]
+
+
+def test_the_acknowledgement_of_a_turn_says_nothing_of_the_size_of_pages() -> None:
+    lost = LinkLost("server2", OP)
+    world = World(page(item("a"), cursor="1", more=True), lost, page(), page())
+    world.pages_a_turn = 1
+    with pytest.raises(LinkLost):
+        world.run()
+    assert world.kept == {}, "what was lost begins anew"
+    world.run()
+    assert [asked["limit"] for asked in world.asked] == [100, 1, 100]
+
+
+# --- answers that ask too much ---
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (page(*map(item, map(str, range(101))), cursor="1"), "an answer holds 101 entries where at most 100 were"),
+        (page(item("a"), cursor="x" * (MAX_CURSOR_CHARACTERS + 1)), "cursor of an answer has more than 1024"),
+        ({**page(item("a"), cursor="1"), "storeMark": "x" * 65}, "storeMark of an answer has more than 64"),
+    ],
+)
+def test_an_answer_that_is_more_than_was_asked_for_is_refused_whole(answer: dict[str, Any], says: str) -> None:
+    world = World(answer)
+    with pytest.raises(BadFields, match=says):
+        world.run()
+    assert world.stored == []
+    assert len(world.asked) == 1
+    assert world.kept == {}
+
+
+def test_a_page_of_just_what_was_asked_for_is_taken() -> None:
+    longest = "x" * MAX_SYNC_ID_CHARACTERS
+    names = [*map(str, range(99)), longest]
+    world = World({**page(*map(item, names), cursor="c" * MAX_CURSOR_CHARACTERS), "storeMark": "x" * 64})
+    assert world.run() == 100
+    assert world.asked[1]["ackSyncIds"] == names
+
+
+def test_the_limit_that_counts_is_the_one_that_was_asked_for() -> None:
+    world = World(LinkLost("server2", OP), page(*map(item, map(str, range(26))), cursor="1"))
+    with pytest.raises(LinkLost):
+        world.run()
+    with pytest.raises(BadFields, match="26 entries where at most 25"):
+        world.run()
+
+
+def test_an_entry_whose_name_is_too_long_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(page(item("x" * (MAX_SYNC_ID_CHARACTERS + 1)), item("b"), cursor="1"))
+    with caplog.at_level(logging.WARNING):
+        assert world.run() == 1
+    assert world.stored == world.asked[1]["ackSyncIds"] == ["b"]
+    assert "its syncId has more than 256 characters" in caplog.text
 
 
 @pytest.mark.parametrize("answer", [{"items": 5}, {"items": [], "cursor": 5}])
@@ -164,10 +344,10 @@ def test_what_this_server_is_too_busy_for_is_tried_again_after_a_pause() -> None
             return None
 
         world.refuse = refuse
-        pulling = asyncio.ensure_future(world.puller.run(PEER))
+        pulling = asyncio.ensure_future(world.puller.run(PEER, world.turn))
         while not pulling.done():
             await world.clock.advance(0.1)
-        assert pulling.result() == 3
+        assert pulling.result() == Pulled(3, False)
         assert sorted(world.stored) == ["a", "b", "c"]
         assert world.asked[1]["ackSyncIds"] == ["a", "b", "c"]
 
@@ -178,7 +358,7 @@ def test_a_server_that_stays_too_busy_gives_the_session_up_and_acknowledges_noth
     async def story() -> None:
         world = World(page(item("a"), item("b"), cursor="1"))
         world.refuse = lambda name: ServerBusy("not now") if name == "b" else None
-        pulling = asyncio.ensure_future(world.puller.run(PEER))
+        pulling = asyncio.ensure_future(world.puller.run(PEER, world.turn))
         for _ in range(3 * BUSY_ROUNDS):
             await world.clock.advance(0.2)
         with pytest.raises(ServerBusy):
@@ -214,15 +394,24 @@ def test_a_session_asks_only_who_offers_it_and_is_somebodys_other_server(
 ) -> None:
     world = World(page(item("a"), cursor="1"), offered=offered)
     with caplog.at_level(logging.INFO):
-        asyncio.run(world.puller.step(PEER._replace(permanent=permanent)))
+        ended = asyncio.run(world.puller.step(PEER._replace(permanent=permanent), world.turn))
+    assert ended is Ending.DONE
     assert len(world.asked) == asked
     assert ("1 entries of DmSyncBatch came from Server2" in caplog.text) is (asked > 0)
 
 
 def test_a_session_with_nothing_new_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        asyncio.run(World(page()).puller.step(PEER))
+        world = World(page())
+        assert asyncio.run(world.puller.step(PEER, world.turn)) is Ending.DONE
     assert caplog.records == []
+
+
+@pytest.mark.parametrize(("items", "ended"), [([item("a")], Ending.AT_ONCE), ([7], Ending.LATER), ([], Ending.LATER)])
+def test_what_is_left_is_fetched_at_once_if_anything_of_it_is_of_use(items: list[Any], ended: Ending) -> None:
+    world = World(page(*items, cursor="1", more=True))
+    world.pages_a_turn = 1
+    assert asyncio.run(world.puller.step(PEER, world.turn)) is ended
 
 
 # --- a store that was restored ---
