@@ -294,6 +294,7 @@ class Node:
             crypto_waiting=lambda: self._crypto.waiting,
             attempts=lambda: len(self._deliverer.claims),
             peers=self.pool.snapshot,
+            sessions=self._sessions.outcomes.of,
             problems=lambda: [certificate.problem] if certificate is not None and certificate.problem else [],
         )
 

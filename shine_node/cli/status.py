@@ -91,7 +91,16 @@ def _link(link: Mapping[str, Any], at_ms: int) -> str:
     queue = "/".join(str(link[f"waiting{priority}"]) for priority in ("Realtime", "Normal", "Bulk"))
     counts = f"{link['succeeded']} succeeded, {link['failed']} failed, {link['timedOut']} timed out"
     error = f"; last error: {link['lastError']}" if link["lastError"] else ""
-    return f"{_state(link, at_ms):<24}  queue {queue}  {counts}{error}"
+    return f"{_state(link, at_ms):<24}  queue {queue}  {counts}{_synced(link, at_ms)}{error}"
+
+
+def _synced(link: Mapping[str, Any], at_ms: int) -> str:
+    """Return when the last sync session ended well, or since when none has and why; nothing where there was none."""
+    well_at, not_since = link["syncedAtMs"], link["notSyncedSinceMs"]
+    if not_since is not None:
+        last = "never synced" if well_at is None else f"last synced {_span((at_ms - well_at) // 1000)} ago"
+        return f"; {last}, trying for {_span((at_ms - not_since) // 1000)} ({link['notSyncedBecause']})"
+    return "" if well_at is None else f"; synced {_span((at_ms - well_at) // 1000)} ago"
 
 
 def _state(link: Mapping[str, Any], at_ms: int) -> str:

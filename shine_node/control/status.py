@@ -17,6 +17,7 @@ from shine_node.peers.snapshot import PeerSnapshot, PoolSnapshot
 from shine_node.store.deliveries import count_open
 from shine_node.store.environment import MAX_WAITING_JOBS, Store
 from shine_node.store.layout import Table
+from shine_node.sync.outcomes import Outcome
 
 __all__ = ["Gauges", "Status", "read_store"]
 
@@ -37,6 +38,8 @@ class Gauges(NamedTuple):
     attempts: Callable[[], int]
     """How many attempts of deliveries are under way."""
     peers: Callable[[], PoolSnapshot]
+    sessions: Callable[[str], Outcome]
+    """How the sync sessions with a peer have ended."""
     problems: Callable[[], Sequence[str]]
     """What else is not well, in words that say what to do."""
 
@@ -89,7 +92,7 @@ class Status:
                 "atMs": peers.at_ms,
                 "known": peers.known_peers,
                 "maxConnections": peers.max_connections,
-                "links": [_link(peer) for peer in peers.peers],
+                "links": [_link(peer, gauges.sessions(peer.server_login)) for peer in peers.peers],
             },
             "warnings": [*store_warnings(store).values(), *nearly_full, *peer_warnings(peers), *gauges.problems()],
         }
@@ -129,9 +132,14 @@ def read_store(store: Store) -> StoreReading:
         )
 
 
-def _link(peer: PeerSnapshot) -> dict[str, object]:
+def _link(peer: PeerSnapshot, session: Outcome) -> dict[str, object]:
     described = {_camel(name): value for name, value in dataclasses.asdict(peer).items()}
-    return {**described, "state": peer.state.value, "well": peer.well}
+    synced = {
+        "syncedAtMs": session.well_at_ms,
+        "notSyncedSinceMs": session.not_since_ms,
+        "notSyncedBecause": session.problem,
+    }
+    return {**described, "state": peer.state.value, "well": peer.well, **synced}
 
 
 def _camel(name: str) -> str:

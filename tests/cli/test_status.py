@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,9 @@ def link(login: str, **changes: Any) -> dict[str, Any]:
         "failed": 0,
         "timedOut": 0,
         "lastError": "",
+        "syncedAtMs": None,
+        "notSyncedSinceMs": None,
+        "notSyncedBecause": "",
         **changes,
     }
 
@@ -100,6 +104,45 @@ def test_how_it_reads() -> None:
 )
 def test_the_state_of_a_link(changes: dict[str, Any], says: str) -> None:
     assert f"  friend  {says}  " in list(render(status_of(link("friend", **changes))))[6]
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({}, "0 timed out; last error: x"),
+        ({"syncedAtMs": NOW_MS - 12_000}, "0 timed out; synced 12 s ago; last error: x"),
+        (
+            {"notSyncedSinceMs": NOW_MS - 300_000, "notSyncedBecause": "messages: no"},
+            "0 timed out; never synced, trying for 5 min 0 s (messages: no); last error: x",
+        ),
+        (
+            {"syncedAtMs": NOW_MS - 330_000, "notSyncedSinceMs": NOW_MS - 300_000, "notSyncedBecause": "messages: no"},
+            "0 timed out; last synced 5 min 30 s ago, trying for 5 min 0 s (messages: no); last error: x",
+        ),
+    ],
+)
+def test_how_sessions_with_a_peer_have_ended(changes: dict[str, Any], says: str) -> None:
+    assert list(render(status_of(link("friend", lastError="x", **changes))))[6].endswith(says)
+
+
+def test_two_nodes_that_have_synced_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def story() -> None:
+        async with servers(ServerProcess, tmp_path, "friend") as [friend]:
+            peer = {"login": "friend", "url": friend.access.url}
+            async with servers(ServerProcess, tmp_path, "home", sync_servers=[peer]) as [home]:
+                words = ["status", "--config", str(home.folder / "node.toml")]
+
+                async def synced() -> bool:
+                    assert await asyncio.to_thread(run_command, words) in (0, 1)
+                    return re.search(r"; synced \d+ s ago$", capsys.readouterr().out, re.MULTILINE) is not None
+
+                await eventually(synced)
+                await asyncio.to_thread(run_command, [*words, "--json"])
+                [described] = json.loads(capsys.readouterr().out)["peers"]["links"]
+                assert described["syncedAtMs"] >= described["connectedAtMs"]
+                assert (described["notSyncedSinceMs"], described["notSyncedBecause"]) == (None, "")
+
+    run(story())
 
 
 def test_a_node_that_is_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

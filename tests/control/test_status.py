@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,6 +18,7 @@ from shine_node.control.status import WATCH_SECONDS, Gauges, Status
 from shine_node.peers.snapshot import LinkState, PoolSnapshot
 from shine_node.store.environment import Store
 from shine_node.store.layout import Table
+from shine_node.sync.outcomes import NONE_YET, Outcome
 from tests.control.conftest import Run
 from tests.control.test_health import snapshot
 from tests.support.clock import ManualClock
@@ -45,6 +46,7 @@ def make_status(
     peers: PoolSnapshot | None = None,
     crypto_waiting: int = 3,
     problems: tuple[str, ...] = (),
+    sessions: Mapping[str, Outcome] | None = None,
 ) -> Status:
     gauges = Gauges(
         urls=lambda: ["ws://127.0.0.1:7070/ws"],
@@ -52,6 +54,7 @@ def make_status(
         crypto_waiting=lambda: crypto_waiting,
         attempts=lambda: 2,
         peers=lambda: peers or snapshot(),
+        sessions=lambda login: (sessions or {}).get(login, NONE_YET),
         problems=lambda: problems,
     )
     return Status(config=config(), clock=clock, store=store, gauges=gauges)
@@ -116,7 +119,26 @@ def test_a_node_that_is_well(run: Run, store: Store) -> None:
             "failed": 0,
             "timedOut": 0,
             "lastError": "",
+            "syncedAtMs": None,
+            "notSyncedSinceMs": None,
+            "notSyncedBecause": "",
         }
+
+    run(story())
+
+
+def test_how_sessions_have_ended_stands_with_the_peer(run: Run, store: Store) -> None:
+    async def story() -> None:
+        peers = snapshot(LinkState.CONNECTED, LinkState.CONNECTED)
+        sessions = {"peer0": Outcome(7, None, ""), "peer1": Outcome(7, 8, "messages: no room")}
+        answer = orjson.loads(
+            orjson.dumps(await make_status(store, ManualClock(), peers=peers, sessions=sessions).status({}))
+        )
+        names = ("serverLogin", "syncedAtMs", "notSyncedSinceMs", "notSyncedBecause")
+        assert [tuple(link[name] for name in names) for link in answer["peers"]["links"]] == [
+            ("peer0", 7, None, ""),
+            ("peer1", 7, 8, "messages: no room"),
+        ]
 
     run(story())
 
