@@ -12,7 +12,8 @@ from websockets.protocol import Event
 
 __all__ = ["GuardedConnection"]
 
-BYTES_AT_ONCE = 2048
+FEWEST_BYTES, MOST_BYTES = 2048, 16384
+"""Of one piece that is handed to the library: many frames can be in a small one, and large frames take many pieces."""
 BYTES_A_TURN = 65536
 FRAMES_A_TURN = 16
 MAX_CONTROL_FRAMES = 200
@@ -55,6 +56,7 @@ class GuardedConnection(ServerConnection):
         self._come = bytearray()
         """What has come and was not worked on yet."""
         self._turn: asyncio.Handle | None = None
+        self._piece = FEWEST_BYTES
         self._frames_of_turn = 0
         self._filled = False
         """Whether the library has as many frames waiting as it wants."""
@@ -101,12 +103,14 @@ class GuardedConnection(ServerConnection):
     def _take_turn(self) -> None:
         self._turn = None
         self._frames_of_turn = 0
-        for _ in range(BYTES_A_TURN // BYTES_AT_ONCE):
-            if not self._come or self._filled or self._frames_of_turn >= FRAMES_A_TURN:
-                break
-            some = bytes(self._come[:BYTES_AT_ONCE])
-            del self._come[:BYTES_AT_ONCE]
-            super().data_received(some)
+        left = BYTES_A_TURN
+        while left > 0 and self._come and not self._filled and self._frames_of_turn < FRAMES_A_TURN:
+            piece, before = bytes(self._come[: self._piece]), self._frames_of_turn
+            del self._come[: self._piece]
+            left -= self._piece
+            super().data_received(piece)
+            few = self._frames_of_turn - before <= FRAMES_A_TURN // 2
+            self._piece = min(2 * self._piece, MOST_BYTES) if few else FEWEST_BYTES
             if self.transport.get_write_buffer_size() > self._most_unread:
                 self.transport.abort()
             if self.transport.is_closing():

@@ -108,7 +108,10 @@ async def a_house(
         **options,
     ) as server:
         house.url = f"ws{'s' if 'ssl' in options else ''}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        yield house
+        try:
+            yield house
+        finally:
+            house.open.set()
 
 
 def test_one_that_reads_is_left_alone(run: Any) -> None:
@@ -133,7 +136,7 @@ def test_a_flood_of_control_frames_is_cut_after_a_few_whatever_comes_in_one_piec
             talk.socket.transport.write(frame * 100_000)
             await house.until_ended(1)
             [connection] = house.connections
-            in_a_stretch = guarded_module.BYTES_AT_ONCE // len(frame) + 1
+            in_a_stretch = guarded_module.MOST_BYTES // len(frame) + 1
             assert 0 < connection._control_frames <= guarded_module.MAX_CONTROL_FRAMES + in_a_stretch
             talk.leave()
 
@@ -215,7 +218,7 @@ def test_many_frames_that_come_at_once_have_their_turns_and_all_are_heard_in_ord
             [connection] = house.connections
             for _ in range(2):
                 connection.data_received(TEXT * 5000)  # as the loop does it, and it has the loop back at once
-            assert len(connection.recv_messages.frames) < 1000
+            assert len(connection.recv_messages.frames) < guarded_module.MOST_BYTES // len(TEXT) + 20
             assert len(connection._come) > 50_000
             assert not connection.transport.is_reading()
             numbers = [str(number % 7) for number in range(3000)]
@@ -241,6 +244,21 @@ def test_large_messages_and_small_ones_are_heard_in_order_however_their_bytes_co
                 assert await asyncio.wait_for(talk.socket.recv(), PATIENCE) == "x" * int(text[0])
             assert house.heard == sent
             await sending
+
+    run(story())
+
+
+def test_pieces_grow_where_frames_are_large_and_are_small_again_where_they_are_many(run: Any) -> None:
+    async def story() -> None:
+        async with a_house() as house, await Talk.open(house.url) as talk:
+            await talk.say("1" + " " * 300_000)
+            assert await asyncio.wait_for(talk.socket.recv(), PATIENCE) == "x"
+            [connection] = house.connections
+            assert connection._piece == guarded_module.MOST_BYTES
+            connection.data_received(TEXT * 5000)
+            assert connection._piece == guarded_module.FEWEST_BYTES
+            for _ in range(5000):
+                assert await asyncio.wait_for(talk.socket.recv(), PATIENCE) == "x"
 
     run(story())
 
