@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import http
-import ipaddress
 import logging
 import ssl
-import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -18,10 +16,11 @@ from websockets.protocol import CONNECTING
 from shine_node.api.connection import Connection, Handler
 from shine_node.api.guarded import GuardedConnection
 from shine_node.api.limits import AddressBuckets, AddressCount
+from shine_node.api.sockets import AcceptedSockets, Doorway, is_loopback, origin_of
 from shine_node.clock import Clock
 from shine_node.config import LimitsConfig, ListenAddress
 
-__all__ = ["PATH", "Endpoint", "client_address", "origin_of"]
+__all__ = ["PATH", "Endpoint", "client_address"]
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +56,7 @@ class Endpoint:
         self._clock = clock
         self._tls = tls
         self._servers: list[Server] = []
-        self._accepted: weakref.WeakSet[ServerConnection] = weakref.WeakSet()
+        self._sockets = AcceptedSockets(limits)
         self._connections: set[Connection] = set()
         self._count = AddressCount(
             greatest=limits.max_connections, greatest_per_address=limits.max_connections_per_address
@@ -72,6 +71,7 @@ class Endpoint:
     def change_limits(self, limits: LimitsConfig) -> None:
         """Go on with other limits, for connections that come from now on; the size of frames stays as it is."""
         self._limits = limits
+        self._sockets.change_limits(limits)
         self._count.change(greatest=limits.max_connections, greatest_per_address=limits.max_connections_per_address)
 
     @property
@@ -92,7 +92,6 @@ class Endpoint:
                         self._serve,
                         address.host or None,
                         address.port,
-                        ssl=self._tls,
                         process_request=self._admit,
                         create_connection=cast("type[ServerConnection]", self._accept),  # is only called
                         compression=None,
@@ -111,6 +110,7 @@ class Endpoint:
 
     async def settle(self, seconds: float) -> None:
         """Stop listening and taking requests; wait at most ``seconds`` until those under way are answered."""
+        self._sockets.close()
         for server in self._servers:
             server.close(close_connections=False)
         await asyncio.gather(*(connection.settle(seconds) for connection in self._connections))
@@ -120,14 +120,15 @@ class Endpoint:
         await self.settle(CLOSE_SECONDS)
         for connection in self._connections:
             connection.give_up()
-        await asyncio.gather(*(_end(websocket) for websocket in list(self._accepted)))
+        await asyncio.gather(*(_end(doorway) for doorway in self._sockets))
+        await self._sockets.until_empty(CLOSE_SECONDS)
         ends = [asyncio.ensure_future(server.wait_closed()) for server in self._servers]
         if ends:
             await asyncio.wait(ends, timeout=CLOSE_SECONDS)
         self._servers.clear()
 
-    def _accept(self, *args: Any, **kwargs: Any) -> ServerConnection:
-        """Make the connection of a socket that was accepted, and know of it while it lives."""
+    def _accept(self, *args: Any, **kwargs: Any) -> Doorway:
+        """Make what takes a socket that was accepted, and count it while it is open."""
         most_unread = self._limits.max_outbound_bytes + self._limits.max_frame_bytes
         websocket = GuardedConnection(
             *args,
@@ -136,8 +137,13 @@ class Endpoint:
             monotonic=self._clock.monotonic,
             **kwargs,
         )
-        self._accepted.add(websocket)
-        return websocket
+        return Doorway(
+            websocket,
+            sockets=self._sockets,
+            tls=self._tls,
+            handshake_seconds=HANDSHAKE_SECONDS,
+            shutdown_seconds=CLOSE_SECONDS,
+        )
 
     def _admit(self, websocket: ServerConnection, request: Request) -> Response | None:
         """Answer an HTTP request that is not for this path, or is one connection too many."""
@@ -186,33 +192,23 @@ def client_address(remote: str, forwarded: Sequence[str]) -> str:
         remote: the other side of the socket.
         forwarded: the values of ``X-Forwarded-For``; the last entry is the one that the proxy itself has seen.
     """
-    if not forwarded or not _is_loopback(remote):
+    if not forwarded or not is_loopback(remote):
         return remote
     return forwarded[-1].rpartition(",")[2].strip()[:64] or remote
 
 
-def origin_of(address: str) -> str:
-    """Return what counts as one address: of IPv6 the network of 64 bits, all of which any one customer has."""
-    try:
-        found = ipaddress.ip_address(address)
-    except ValueError:
-        return address
-    if found.version == 4:
-        return address
-    return str(ipaddress.ip_network((int(found), 64), strict=False))
-
-
-async def _end(websocket: ServerConnection) -> None:
+async def _end(doorway: Doorway) -> None:
     """End a connection; one that has not even asked to be one is not waited for."""
-    if websocket.state is not CONNECTING:
-        try:
-            # The library's own bound begins when its closing frame has left, which the other side can put off.
-            async with asyncio.timeout(CLOSE_SECONDS):
-                await websocket.close(GOING_AWAY, "this server is stopping")
-        except TimeoutError:
-            websocket.transport.abort()
-    elif hasattr(websocket, "transport"):  # else it is still at its TLS handshake
-        websocket.transport.abort()
+    websocket = doorway.websocket
+    if websocket.state is CONNECTING:
+        doorway.abort()
+        return
+    try:
+        # The library's own bound begins when its closing frame has left, which the other side can put off.
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await websocket.close(GOING_AWAY, "this server is stopping")
+    except TimeoutError:
+        doorway.abort()
 
 
 def _address(websocket: ServerConnection, request: Request) -> str:
@@ -223,10 +219,3 @@ def _address(websocket: ServerConnection, request: Request) -> str:
 def user_agent(headers: Sequence[str]) -> str:
     """Return what the handshake says of the client, in one short line; nothing without a ``User-Agent``."""
     return "".join(filter(str.isprintable, " ".join(headers)))[:MAX_USER_AGENT_CHARACTERS]
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -40,7 +40,12 @@ class GuardedConnection(ServerConnection):
         most_unread: bytes that may wait to be read; with more the connection is cut.
         unread_seconds: how long nothing at all of what waits may be read; then it is cut.
         monotonic: the monotonic clock, seconds.
+
+    Attributes:
+        when_lost: called at the end of the socket.
     """
+
+    when_lost: Callable[[], None]
 
     def __init__(
         self, *args: Any, most_unread: int, unread_seconds: float, monotonic: Callable[[], float], **kwargs: Any
@@ -50,6 +55,7 @@ class GuardedConnection(ServerConnection):
         self._unread_seconds = unread_seconds
         self._watch: asyncio.TimerHandle | None = None
         self._monotonic = monotonic
+        self.when_lost = lambda: None
         self._control_frames = 0
         self._counting_since = 0.0
         self._fragments = 0
@@ -87,6 +93,7 @@ class GuardedConnection(ServerConnection):
         """Take note of the end."""
         self._come.clear()
         self._stop_looking()
+        self.when_lost()
         super().connection_lost(exc)
 
     def process_event(self, event: Event) -> None:

@@ -113,11 +113,15 @@ class AddressCount:
         self._greatest = greatest
         self._greatest_per_address = greatest_per_address
 
-    def refusal(self, address: str) -> str | None:
-        """Say why one more connection of an address is too many, or ``None`` if it is not."""
+    def refusal(self, address: str | None) -> str | None:
+        """Say why one more connection of an address is too many, or ``None`` if it is not.
+
+        Args:
+            address: ``None`` for one of which only the connections in all count.
+        """
         if self.total >= self._greatest:
             return "This server has too many connections. Try again later.\n"
-        if self._by_address[address] >= self._greatest_per_address:
+        if address is not None and self._by_address[address] >= self._greatest_per_address:
             return "Too many connections from this address. Close some first.\n"
         return None
 

@@ -15,9 +15,9 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from shine_node.clock import Clock
-from tests.support.nodes import PATIENCE, LocalServer
+from tests.support.nodes import PATIENCE, LocalServer, eventually
 
-__all__ = ["LoopThread", "Talk", "asked", "loop_thread", "node"]
+__all__ = ["LoopThread", "Silent", "Talk", "asked", "loop_thread", "node"]
 
 T = TypeVar("T")
 
@@ -110,6 +110,40 @@ class Talk:
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+class Silent:
+    """Sockets on which nothing is said, while a block lasts."""
+
+    def __init__(self, address: tuple[str, int], number: int) -> None:
+        self._address = address
+        self._number = number
+        self.readers: list[asyncio.StreamReader] = []
+        self.writers: list[asyncio.StreamWriter] = []
+
+    async def __aenter__(self) -> Self:
+        opened = await asyncio.gather(*(asyncio.open_connection(*self._address) for _ in range(self._number)))
+        self.readers, self.writers = [reader for reader, _ in opened], [writer for _, writer in opened]
+        return self
+
+    async def __aexit__(self, *problem: object) -> None:
+        self.leave()
+
+    def leave(self) -> None:
+        for writer in self.writers:
+            writer.transport.abort()
+
+    @property
+    def closed(self) -> int:
+        """How many of them the server has closed."""
+        return sum(reader.at_eof() or reader.exception() is not None for reader in self.readers)
+
+    async def until_closed(self, number: int) -> None:
+        async def so() -> bool:
+            return self.closed >= number
+
+        await eventually(so)
+        assert self.closed == number
 
 
 @asynccontextmanager

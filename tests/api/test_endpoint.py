@@ -14,14 +14,16 @@ from typing import Any
 
 import pytest
 import uvloop
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
 from shine_node.api import endpoint as endpoint_module
+from shine_node.api import sockets as sockets_module
 from shine_node.api.connection import Connection
-from shine_node.api.endpoint import Endpoint, client_address, origin_of
+from shine_node.api.endpoint import Endpoint, client_address
+from shine_node.api.sockets import most_sockets
 from shine_node.clock import Clock, SystemClock
 from shine_node.config import LimitsConfig, ListenAddress, config_from_mapping
-from tests.api.talk import Talk, asked
+from tests.api.talk import Silent, Talk, asked
 from tests.cli.certificates import write_certificate
 from tests.support.clock import ManualClock, settle
 from tests.support.nodes import PATIENCE, eventually, node_settings, run
@@ -82,6 +84,7 @@ async def listening(
         yield endpoint, f"{'wss' if tls else 'ws'}://{host}:{port}/ws"
     finally:
         await endpoint.close()
+        assert len(endpoint._sockets) == 0
 
 
 async def refusal_of(url: str, headers: Mapping[str, str] | None = None) -> tuple[int, str]:
@@ -136,7 +139,10 @@ def test_connections_in_all_are_bounded_exactly_also_when_they_come_at_once() ->
             inside = [talk for talk in tries if isinstance(talk, Talk)]
             assert len(inside) == 3
             assert endpoint.connections == 3
-            assert all(isinstance(other, InvalidStatus) for other in tries if other not in inside)
+            others = [other for other in tries if other not in inside]
+            told = [other for other in others if isinstance(other, InvalidStatus)]
+            assert 1 <= len(told) <= most_sockets(3) - 3  # the sockets of all others are closed before they can ask
+            assert all(isinstance(other, InvalidStatus | InvalidHandshake | OSError) for other in others)
             status, text = await refusal_of(url)
             assert (status, "too many connections" in text) == (503, True)
             await inside[0].succeed("Echo")
@@ -192,6 +198,57 @@ def test_large_requests_of_one_address_count_together_however_many_connections_i
     run(story())
 
 
+async def until_no_socket(endpoint: Endpoint) -> None:
+    async def so() -> bool:
+        return len(endpoint._sockets) == 0
+
+    await eventually(so)
+
+
+def test_sockets_that_say_nothing_are_bounded_too() -> None:
+    async def story() -> None:
+        async with listening(max_connections=10) as (endpoint, url):
+            async with Silent(endpoint.addresses[0], 40) as silent:
+                await silent.until_closed(40 - most_sockets(10))
+                assert len(endpoint._sockets) == most_sockets(10)
+                assert endpoint.connections == 0
+                endpoint.change_limits(limits(max_connections=50))
+                async with await Talk.open(url) as talk:
+                    await talk.succeed("Echo")
+            await until_no_socket(endpoint)
+
+    run(story())
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["ws", "wss"])
+def test_sockets_that_say_nothing_do_not_stay(secure: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint_module, "HANDSHAKE_SECONDS", 0.3)
+
+    async def story() -> None:
+        tls = tls_of(tmp_path)[0] if secure else None
+        async with listening(tls=tls) as (endpoint, _), Silent(endpoint.addresses[0], 3) as silent:
+            await silent.until_closed(3)
+            await until_no_socket(endpoint)
+
+    run(story())
+
+
+def test_sockets_of_one_address_are_bounded_unless_it_is_this_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        few = {"max_connections": 100, "max_connections_per_address": 2}
+        async with listening(**few) as (endpoint, url):
+            async with Silent(endpoint.addresses[0], 20) as silent:
+                async with await Talk.open(url) as talk:  # all of them may be a proxy's
+                    await talk.succeed("Echo")
+                assert silent.closed == 0
+            await until_no_socket(endpoint)
+            monkeypatch.setattr(sockets_module, "is_loopback", lambda host: False)
+            async with Silent(endpoint.addresses[0], 20) as silent:
+                await silent.until_closed(20 - most_sockets(2))
+
+    run(story())
+
+
 def test_connections_of_one_address_are_bounded_and_a_proxy_says_whose_they_are() -> None:
     async def story() -> None:
         async with listening(max_connections=100, max_connections_per_address=2) as (endpoint, url):
@@ -214,23 +271,6 @@ def test_connections_of_one_address_are_bounded_and_a_proxy_says_whose_they_are(
             await eventually(all_gone)
 
     run(story())
-
-
-@pytest.mark.parametrize(
-    ("address", "origin"),
-    [
-        ("192.0.2.7", "192.0.2.7"),
-        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
-        ("2001:db8:1:2::", "2001:db8:1:2::/64"),
-        ("2001:db8:1:3::", "2001:db8:1:3::/64"),
-        ("fe80::1%eth0", "fe80::/64"),
-        ("::1", "::/64"),
-        ("unknown", "unknown"),
-        ("", ""),
-    ],
-)
-def test_a_network_of_ipv6_counts_as_one_address(address: str, origin: str) -> None:
-    assert origin_of(address) == origin
 
 
 @pytest.mark.parametrize(
@@ -327,12 +367,17 @@ def test_frames_that_the_endpoint_does_not_take_end_their_connection_with_the_ri
     run(story())
 
 
+def tls_of(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Return the server's context, and one that trusts it."""
+    cert, key = write_certificate(folder)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(cert, key)
+    return tls, ssl.create_default_context(cafile=str(cert))
+
+
 def test_tls_is_spoken_with_the_certificate_that_is_given(tmp_path: Path) -> None:
     async def story() -> None:
-        cert, key = write_certificate(tmp_path)
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        tls.load_cert_chain(cert, key)
-        trust = ssl.create_default_context(cafile=str(cert))
+        tls, trust = tls_of(tmp_path)
         async with listening(tls=tls) as (endpoint, url):
             assert url.startswith("wss://")
             # One that says nothing does not hold up the end, though its TLS handshake has not begun.
