@@ -7,26 +7,55 @@ import contextlib
 import gc
 import logging
 import os
+import resource
 import signal
 import sys
 from pathlib import Path
 
 import uvloop
 
+from shine_node.api.sockets import FILES_KEPT_FREE, most_sockets
 from shine_node.config import Config
 from shine_node.control.place import own_path
-from shine_node.control.reload import Reloader
 from shine_node.logs import set_up_logging
 from shine_node.node import Node
 from shine_node.protocol.errors import ShineError
 
-__all__ = ["run_node"]
+__all__ = ["files_needed", "raise_file_limit", "run_node"]
 
 log = logging.getLogger(__name__)
 
 THREAD_SWITCH_SECONDS = 0.0005
 COLLECTOR_THRESHOLDS = (20_000, 20, 50)
 """Requests make no reference cycles; looking for some after every 700 objects is time lost."""
+OTHER_FILES = 128
+"""The store, sockets that listen, links that are being opened, and what the interpreter has open."""
+
+
+def files_needed(config: Config) -> int:
+    """Return how many files the node may have open at once with this configuration."""
+    links = config.server.pool.max_connections + len(config.sync_servers)
+    return most_sockets(config.limits.max_connections) + links + OTHER_FILES + FILES_KEPT_FREE
+
+
+def raise_file_limit(needed: int) -> None:
+    """Let this process have more files open, as far as the system allows; log a warning where that is not enough."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    if most > soft:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        except (OSError, ValueError):  # more than the kernel lets anybody have
+            most = soft
+    if most < needed:
+        log.warning(
+            "this process may have %d files open, and the configuration can need %d: raise the limit (LimitNOFILE= of "
+            "the systemd unit, ulimit -n), or lower limits.maxConnections or server.pool.maxConnections",
+            most,
+            needed,
+        )
 
 
 def run_node(config: Config, *, config_path: Path | None = None) -> int:
@@ -41,6 +70,7 @@ def run_node(config: Config, *, config_path: Path | None = None) -> int:
     # of 5 ms would let the loop starve the checks that its own answers wait for.
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
+    raise_file_limit(files_needed(config))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_run(config, config_path))
 
@@ -63,7 +93,7 @@ async def _run(config: Config, config_path: Path | None) -> int:
         return 1
     for url in node.urls:
         print(f"listening on {url}", flush=True)
-    reloading = asyncio.create_task(_reload_when_told(hung_up, node.reloader))
+    reloading = asyncio.create_task(_reload_when_told(hung_up, node))
     waits = [asyncio.create_task(event.wait()) for event in (stopping, node.fatal)]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     for task in (reloading, *waits):
@@ -74,8 +104,9 @@ async def _run(config: Config, config_path: Path | None) -> int:
     return 1 if node.fatal.is_set() else 0
 
 
-async def _reload_when_told(told: asyncio.Event, reloader: Reloader) -> None:
+async def _reload_when_told(told: asyncio.Event, node: Node) -> None:
     while True:
         await told.wait()
         told.clear()
-        await reloader.reload_logged()
+        await node.reloader.reload_logged()
+        raise_file_limit(files_needed(node.config))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import resource
 import sys
 from collections.abc import Iterator
 
@@ -15,6 +16,7 @@ def process_of_before() -> Iterator[None]:
     """Put back what a node sets for its whole process."""
     root, wire = logging.getLogger(), logging.getLogger("websockets")
     before = root.level, list(root.handlers), wire.level, sys.getswitchinterval(), gc.get_threshold()
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)
     root.handlers.clear()
     yield
     root.handlers[:] = before[1]
@@ -23,3 +25,4 @@ def process_of_before() -> Iterator[None]:
     sys.setswitchinterval(before[3])
     gc.set_threshold(*before[4])
     gc.unfreeze()
+    resource.setrlimit(resource.RLIMIT_NOFILE, files)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import resource
 import signal
 import socket
 import ssl
@@ -16,14 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.exceptions import InvalidHandshake
 from websockets.sync.client import connect as connect_sync
 
 from shine_node import node as node_module
 from shine_node.cli.node_process import NodeProcess, ReservedPort
 from shine_node.client.messages import make_message
-from shine_node.config import Config, config_from_mapping
-from shine_node.process import run_node
-from tests.api.talk import Talk, asked, node
+from shine_node.config import Config, config_from_mapping, load_config
+from shine_node.process import files_needed, raise_file_limit, run_node
+from tests.api.talk import Silent, Talk, asked, node
 from tests.cli.certificates import write_certificate
 from tests.control.conftest import Asker
 from tests.support.nodes import PATIENCE, eventually, node_settings, now_ms, run, toml_text
@@ -143,6 +146,121 @@ def test_a_node_that_cannot_start_says_why_and_ends_with_status_1(
     assert said.out == ""
     assert "CRITICAL shine_node.process: cannot listen" in said.err
     assert "Traceback" not in said.err
+
+
+# --- how many files may be open ---
+
+
+class Limits:
+    """A system's two limits of open files."""
+
+    def __init__(self, soft: int, hard: int, *, of_the_kernel: int = 2**20) -> None:
+        self.pair = soft, hard
+        self._of_the_kernel = of_the_kernel
+
+    def get(self, which: int) -> tuple[int, int]:
+        assert which == resource.RLIMIT_NOFILE
+        return self.pair
+
+    def set(self, which: int, pair: tuple[int, int]) -> None:
+        assert which == resource.RLIMIT_NOFILE
+        if pair[0] > self._of_the_kernel:
+            raise ValueError("not allowed to raise maximum limit")
+        self.pair = pair
+
+
+ENDLESS = resource.RLIM_INFINITY
+
+
+@pytest.mark.parametrize(
+    ("limits", "soft_after", "enough"),
+    [
+        (Limits(1024, 4096), 3000, True),
+        (Limits(1024, ENDLESS), 3000, True),
+        (Limits(3000, 4096), 3000, True),
+        (Limits(ENDLESS, ENDLESS), ENDLESS, True),
+        (Limits(1024, 2000), 2000, False),
+        (Limits(1024, 1024), 1024, False),
+        (Limits(1024, ENDLESS, of_the_kernel=2000), 1024, False),
+    ],
+)
+def test_the_limit_of_open_files_is_raised_as_far_as_it_may_be(
+    limits: Limits, soft_after: int, enough: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", limits.get)
+    monkeypatch.setattr(resource, "setrlimit", limits.set)
+    hard = limits.pair[1]
+    with caplog.at_level(logging.WARNING, logger="shine_node"):
+        raise_file_limit(3000)
+    assert limits.pair == (soft_after, hard)
+    if enough:
+        assert caplog.records == []
+    else:
+        [record] = caplog.records
+        for words in (f"may have {soft_after} files", "need 3000", "LimitNOFILE=", "limits.maxConnections"):
+            assert words in record.getMessage()
+
+
+def test_what_a_configuration_needs_grows_with_its_connections(tmp_path: Path) -> None:
+    friends = [{"login": f"friend{number}", "url": "ws://127.0.0.1:9/ws"} for number in range(5)]
+    few = {"limits": {"maxConnections": 100}, "server": {"pool": {"maxConnections": 10}}}
+    least = files_needed(config(tmp_path, **few))
+    assert 110 < least < 400
+    assert files_needed(config(tmp_path, **few, sync_servers=friends)) == least + 5
+    assert files_needed(config(tmp_path, **few | {"server": {"pool": {"maxConnections": 30}}})) == least + 20
+    assert files_needed(config(tmp_path, **few | {"limits": {"maxConnections": 1100}})) >= least + 1000
+
+
+async def read_limit(process: NodeProcess) -> tuple[int, int]:
+    return resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+
+
+def test_a_process_raises_its_limit_and_says_so_once_when_its_files_are_used_up(tmp_path: Path) -> None:
+    async def story() -> None:
+        file = tmp_path / "node.toml"
+        settings = node_settings("server1", tmp_path, limits={"maxConnections": 500, "maxConnectionsPerAddress": 500})
+        file.write_text(toml_text(settings), encoding="utf-8")
+        process = await NodeProcess.start(file)
+        try:
+            soft, hard = await read_limit(process)
+            needed = files_needed(load_config(file))
+            assert soft >= min(needed, hard if hard != ENDLESS else needed)
+            settings["limits"]["maxConnections"] = 600
+            file.write_text(toml_text(settings), encoding="utf-8")
+            os.kill(process.pid, signal.SIGHUP)
+            await until_logged(process, "reloaded; changed: limits.maxConnections")
+
+            async def raised() -> bool:
+                return (await read_limit(process))[0] >= min(needed + 100, hard if hard != ENDLESS else needed + 100)
+
+            await eventually(raised)
+
+            resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (100, 100))
+            async with await Talk.open(process.url) as talk:
+                host, port = process.url.removeprefix("ws://").removesuffix("/ws").split(":")
+                async with Silent((host, int(port)), 200) as silent:
+                    await until_logged(process, "nearly all of the 100 files")
+
+                    async def most_closed() -> bool:
+                        return silent.closed > 100
+
+                    await eventually(most_closed)
+                    await talk.succeed("Ping")
+                    assert process.log_tail(1000).count("nearly all of the 100 files") == 1
+
+            async def room() -> bool:
+                try:
+                    await (await Talk.open(process.url)).close()
+                except (OSError, InvalidHandshake):
+                    return False
+                return True
+
+            await eventually(room)
+            await process.stop()
+        finally:
+            await process.kill()
+
+    run(story())
 
 
 async def end_of(settings: dict[str, Any], folder: Path) -> tuple[int, str]:
