@@ -30,7 +30,7 @@ FORBIDDEN = {
 
 def text_files(root: Path = ROOT) -> list[Path]:
     """Every text file of the repository that a person wrote."""
-    found = [path for path in root.iterdir() if path.is_file() and path.suffix in TEXTS]
+    found = [path for path in root.iterdir() if path.is_file() and path.suffix in TEXTS and path.name != ".git"]
     for folder in FOLDERS:
         found += [path for path in (root / folder).rglob("*") if path.is_file() and path.suffix in TEXTS]
     return sorted(path for path in found if "__pycache__" not in path.parts and not path.name.startswith(".coverage"))
