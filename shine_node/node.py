@@ -92,8 +92,8 @@ class Node:
         peer_stores = PeerStores(
             store=self.store, readers=self._readers, clock=self._clock, own_login=self.users.own_login
         )
-        intake = make_intake(ground, lookup, on_brought=peer_stores.has)
-        self._deliverer = make_deliverer(ground, self.pool, lookup, on_handed_over=peer_stores.has)
+        intake = make_intake(ground, lookup)
+        self._deliverer = make_deliverer(ground, self.pool, lookup)
         self._worker = make_worker(ground, self._deliverer)
         settings = make_settings(ground, lookup)
         settings_pull = Puller(

@@ -22,7 +22,6 @@ from shine_node.protocol.access import AccessServer
 from shine_node.protocol.errors import ShineError
 from shine_node.protocol.schedule import Schedule
 from shine_node.store.environment import Store
-from shine_node.store.layout import ItemKey
 from shine_node.store.readers import Readers
 from shine_node.tls import Certificate
 
@@ -71,7 +70,8 @@ def lay_ground(config: Config, clock: Clock, *, on_fatal: Callable[[], None]) ->
         StartError: the data folder cannot be made.
         StoreError: the store cannot be opened.
     """
-    store = Store(_store_path(config), map_size=config.storage.map_size_mib * 2**20, on_fatal=on_fatal)
+    map_size = config.storage.map_size_mib * 2**20
+    store = Store(_store_path(config), map_size=map_size, now_ms=clock.now_ms(), on_fatal=on_fatal)
     crypto = CryptoPool(threads=config.crypto.threads, max_queue=config.crypto.max_queue)
     readers = Readers(store)
     directory = PeerDirectory(
@@ -161,7 +161,7 @@ def make_access_pull(ground: Ground, pool: Pool, *, takes_anyone: Callable[[], b
     )
 
 
-def make_intake(ground: Ground, lookup: Lookup, *, on_brought: Callable[[str, ItemKey], None]) -> Intake:
+def make_intake(ground: Ground, lookup: Lookup) -> Intake:
     """Make what takes pairs in."""
     delivery = ground.config.delivery
     return Intake(
@@ -173,7 +173,6 @@ def make_intake(ground: Ground, lookup: Lookup, *, on_brought: Callable[[str, It
         schedule=Schedule(delivery.schedule_seconds),
         lease_ms=delivery.lease_ms,
         max_body_bytes=ground.config.limits.max_body_bytes,
-        on_brought=on_brought,
     )
 
 
@@ -189,9 +188,7 @@ def make_settings(ground: Ground, lookup: Lookup) -> Settings:
     )
 
 
-def make_deliverer(
-    ground: Ground, pool: Pool, lookup: Lookup, *, on_handed_over: Callable[[str, ItemKey], None]
-) -> Deliverer:
+def make_deliverer(ground: Ground, pool: Pool, lookup: Lookup) -> Deliverer:
     """Make what delivers pairs."""
     delivery = ground.config.delivery
     return Deliverer(
@@ -203,7 +200,6 @@ def make_deliverer(
         schedule=Schedule(delivery.schedule_seconds),
         first_attempt_timeout_ms=delivery.first_attempt_timeout_ms,
         lease_ms=delivery.lease_ms,
-        on_handed_over=on_handed_over,
     )
 
 

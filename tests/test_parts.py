@@ -155,11 +155,11 @@ def test_the_intake_the_deliverer_and_the_worker_keep_to_the_configuration(tmp_p
         with ground_of(config(tmp_path, delivery=delivery, limits={"maxBodyBytes": 5})) as ground:
             pool = pool_of(ground)
             lookup = make_lookup(ground, pool, takes_anyone=lambda: True)
-            intake = make_intake(ground, lookup, on_brought=lambda server_login, key: None)
+            intake = make_intake(ground, lookup)
             pair = make_message(ALICE, "bob", "123456", time_ms=1)
             with pytest.raises(TooLarge):
                 await intake.send_pair(pair.incoming, pair.outgoing)
-            deliverer = make_deliverer(ground, pool, lookup, on_handed_over=lambda server_login, key: None)
+            deliverer = make_deliverer(ground, pool, lookup)
             worker = make_worker(ground, deliverer)
             assert [part._lease_ms for part in (intake, worker)] == [11_000, 11_000]
             for schedule in (intake._schedule, deliverer._schedule, worker._schedule):

@@ -212,9 +212,9 @@ async def _add_offline(config: Config, new: NewUser) -> dict[str, object]:
     from shine_node.directory.users import Users
     from shine_node.store.environment import Store, StoreError
 
-    path = _store_file(config, must_exist=False)
+    path, clock = _store_file(config, must_exist=False), SystemClock()
     try:
-        store = Store(path, map_size=config.storage.map_size_mib * 2**20)
+        store = Store(path, map_size=config.storage.map_size_mib * 2**20, now_ms=clock.now_ms())
     except StoreError as error:
         hint = "If that is the node, it is just starting or stopping: try again in a moment."
         raise StoreError(f"{error}\n{hint}") from None
@@ -222,7 +222,7 @@ async def _add_offline(config: Config, new: NewUser) -> dict[str, object]:
     store.start()
     crypto.start()
     try:
-        users = Users(store=store, crypto=crypto, clock=SystemClock(), own_login=config.server.login)
+        users = Users(store=store, crypto=crypto, clock=clock, own_login=config.server.login)
         return await add_user(users, new)
     finally:
         crypto.close()

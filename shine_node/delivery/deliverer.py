@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from shine_node.clock import Clock
 from shine_node.delivery.attempts import Attempts, Copies
@@ -40,7 +40,6 @@ class Deliverer:
     Args:
         first_attempt_timeout_ms: how long the answer of a request waits for its first attempt.
         lease_ms: ``delivery.leaseMs``.
-        on_handed_over: told the other server that has stored a pair, and the entry of that pair.
     """
 
     def __init__(
@@ -54,9 +53,7 @@ class Deliverer:
         schedule: Schedule,
         first_attempt_timeout_ms: int,
         lease_ms: int,
-        on_handed_over: Callable[[str, ItemKey], None] = lambda server_login, key: None,
     ) -> None:
-        self._on_handed_over = on_handed_over
         self._store = store
         self._users = users
         self._lookup = lookup
@@ -213,8 +210,7 @@ class Deliverer:
             return
         signature = copies.incoming[-SIGNATURE_BYTES:]
         try:
-            if await self._store.write(lambda txn: acknowledge(txn, other.server_login, key, signature)):
-                self._on_handed_over(other.server_login, key)
+            await self._store.write(lambda txn: acknowledge(txn, other.server_login, key, signature, marked=False))
         except Refusal as refusal:
             log.warning("it was not noted that %s has a pair, it will get it again: %s", other.server_login, refusal)
 

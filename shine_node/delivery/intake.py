@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from shine_node.clock import Clock
@@ -41,7 +40,6 @@ class Intake:
     Args:
         lease_ms: how long the first attempt of a new pair may take until its claim ends.
         max_body_bytes: ``limits.maxBodyBytes``.
-        on_brought: told the server that has brought an item, and that item, once it is stored here.
     """
 
     def __init__(
@@ -55,9 +53,7 @@ class Intake:
         schedule: Schedule,
         lease_ms: int,
         max_body_bytes: int,
-        on_brought: Callable[[str, ItemKey], None] = lambda server_login, key: None,
     ) -> None:
-        self._on_brought = on_brought
         self._store = store
         self._crypto = crypto
         self._users = users
@@ -98,7 +94,7 @@ class Intake:
         self._must_be_here(sender)
         key = sender.device_key_at(pair.incoming.effective_ms)
         work = self._pair_work(pair, from_client=False, from_server=from_server)
-        return Accepted(pair, await self._take(pair, key, work, from_server))
+        return Accepted(pair, await self._take(pair, key, work))
 
     def sync_pair(
         self, incoming_blob: bytes, outgoing_blob: bytes, *, owner: str, from_server: str
@@ -136,7 +132,7 @@ class Intake:
                 from_server=from_server,
             )
 
-        return self._take(pair, key, work, from_server)
+        return self._take(pair, key, work)
 
     async def receive_incoming(self, blob: bytes) -> tuple[Container, Stored]:
         """Take a recipient's copy from a server: ``ReceiveIncomingMessage`` (§5.4).
@@ -175,7 +171,6 @@ class Intake:
             (container,),
             key,
             lambda txn: store_incoming(txn, container, now_ms=now_ms, own_login=own_login, from_server=from_server),
-            from_server,
         )
 
     def _parse_pair(self, incoming_blob: bytes, outgoing_blob: bytes, ahead_ms: int) -> Pair:
@@ -207,7 +202,6 @@ class Intake:
         copies: Sequence[Container],
         key: bytes | None,
         work: Callable[[Transaction], Stored],
-        from_server: str | None = None,
     ) -> Awaitable[Stored]:
         """Begin to check the signatures of all copies and to store them."""
         if key is None:
@@ -217,8 +211,7 @@ class Intake:
             )
         else:
             future = self._check_and_store([(key, copy.signed_part, copy.signature) for copy in copies], work)
-        brought = partial(self._on_brought, from_server) if from_server is not None else None
-        return _Taking(self._store, copies, future, brought)
+        return _Taking(self._store, copies, future)
 
     def _pair_work(
         self, pair: Pair, *, from_client: bool, from_server: str | None = None
@@ -288,19 +281,12 @@ class Intake:
 class _Taking:
     """Copies that are being checked and stored: to be awaited, or not where whoever would wait has been cancelled."""
 
-    __slots__ = ("_brought", "_copies", "_future", "_store")
+    __slots__ = ("_copies", "_future", "_store")
 
-    def __init__(
-        self,
-        store: Store,
-        copies: Sequence[Container],
-        future: asyncio.Future[Stored],
-        brought: Callable[[ItemKey], None] | None,
-    ) -> None:
+    def __init__(self, store: Store, copies: Sequence[Container], future: asyncio.Future[Stored]) -> None:
         self._store = store
         self._copies = copies
         self._future = future
-        self._brought = brought
         future.add_done_callback(_look_at_error)
 
     def __await__(self) -> Generator[Any, None, Stored]:
@@ -315,8 +301,6 @@ class _Taking:
             if row is None:
                 raise
             return Stored(Arrival.SAME, row)
-        if self._brought is not None:
-            self._brought(ItemKey.of(self._copies[-1]))
         return stored
 
 

@@ -20,7 +20,7 @@ from shine_node.protocol.encoding import read_list, read_number
 from shine_node.protocol.errors import BadFields, PeerRefused, RateLimited, Refusal
 from shine_node.store.environment import Store, Transaction
 from shine_node.store.layout import Table, pack_number, unpack_number
-from shine_node.store.users import last_record, records_after
+from shine_node.store.users import records_after
 
 __all__ = ["AccessPull", "Pulled", "access_page"]
 
@@ -37,8 +37,8 @@ MAX_RECORD_BYTES = 4096
 def access_page(txn: Transaction, *, after_seq: int, limit: int, max_bytes: int) -> dict[str, object]:
     """Return a page of signed records in the order in which this server learned them.
 
-    Its ``nextSeq`` is less than ``after_seq`` where this server has not come so far: its store is an older one than the
-    asker knows, restored from a backup.
+    Its ``nextSeq`` is less than ``after_seq`` where this server has not come so far: its store is another one than the
+    asker knows, and its clock was ahead then.
 
     Args:
         after_seq: the ``nextSeq`` of the page before, 0 to begin.
@@ -46,7 +46,7 @@ def access_page(txn: Transaction, *, after_seq: int, limit: int, max_bytes: int)
         max_bytes: of all records as they travel; one record goes in any case.
     """
     records: list[dict[str, object]] = []
-    next_seq, size, more = min(after_seq, last_record(txn)), 0, False
+    next_seq, size, more = min(after_seq, txn.last_seq(Table.ACCESS_RECORDS)), 0, False
     for looked_at, (seq, record, local) in enumerate(records_after(txn, after_seq, limit + 1)):
         payload = record_payload(record)
         size += len(orjson.dumps(payload))

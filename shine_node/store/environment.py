@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 MAX_JOBS_A_COMMIT = 256
 MAX_WAITING_JOBS = 65536
+MAX_FIRST_SEQ = 2**52
+"""A clock that is far ahead must not make numbers that a reader of JSON cannot hold exactly."""
 _NUMBERED = (Table.CONTAINERS, Table.ACCESS_RECORDS)
 
 
@@ -109,6 +111,10 @@ class Transaction:
         """Return the next number of a table that is keyed by ``seq``: one more than the greatest ever given."""
         return self._store.allocate(table)
 
+    def last_seq(self, table: Table) -> int:
+        """Return the greatest number that a table has, or has passed over."""
+        return self._store.seqs[table]
+
 
 class Job(Generic[T]):
     """One piece of work for the writer: a function of the transaction, and the future of its result.
@@ -132,13 +138,17 @@ class Store:
     Args:
         path: the file; its folder must exist. A second process on the same file is refused.
         map_size: the greatest size of the file in bytes: address space, not disk; fixed while it is open.
+        now_ms: Unix milliseconds. Sequence numbers go on from its microseconds, unless they are further: so they never
+            go back, not even in a store that was restored from a backup.
         on_fatal: called in the loop when the file can no longer be written until the process is started again.
 
     Raises:
         StoreError: in use by another process, of a newer schema, damaged, or not accessible.
     """
 
-    def __init__(self, path: Path, *, map_size: int, on_fatal: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, path: Path, *, map_size: int, now_ms: int = 0, on_fatal: Callable[[], None] | None = None
+    ) -> None:
         self.path = path
         self.map_size = map_size
         self._on_fatal = on_fatal
@@ -147,7 +157,8 @@ class Store:
         self._stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._seqs: dict[Table, int] = {}
+        self.seqs: dict[Table, int] = {}
+        """By table, the greatest number that it has, or has passed over."""
         self._trouble = ""
         self._dbs: dict[Table, Any] = {}
         with contextlib.ExitStack() as undo:
@@ -155,7 +166,7 @@ class Store:
             undo.callback(os.close, self._lock_file)
             self._env = open_environment(path, map_size)
             undo.callback(self._env.close)
-            self._open_tables()
+            self._open_tables(now_ms)
             self._open = undo.pop_all()
 
     @property
@@ -261,8 +272,8 @@ class Store:
 
     def allocate(self, table: Table) -> int:
         """Give the next number of a table; called by the one writer only."""
-        self._seqs[table] += 1
-        return self._seqs[table]
+        self.seqs[table] += 1
+        return self.seqs[table]
 
     def _write_forever(self, loop: asyncio.AbstractEventLoop) -> None:
         while True:
@@ -345,7 +356,8 @@ class Store:
 
     # -- schema -------------------------------------------------------------------------------------------------
 
-    def _open_tables(self) -> None:
+    def _open_tables(self, now_ms: int) -> None:
+        least = min(now_ms * 1000, MAX_FIRST_SEQ)
         try:
             with self._env.begin(write=True) as raw:
                 self._dbs[Table.META] = self._env.open_db(Table.META.value, txn=raw)
@@ -358,7 +370,7 @@ class Store:
                     next(txn.scan(table), None)
                     last = txn.last_key(table)  # an interrupted copy lacks what was written last
                     if table in _NUMBERED:
-                        self._seqs[table] = unpack_number(last) if last else 0
+                        self.seqs[table] = max(unpack_number(last) if last else 0, least)
         except lmdb.MapFullError:
             raise StoreError(f"{self.path} has no room: raise storage.mapSizeMiB") from None
         except (lmdb.Error, struct.error) as error:

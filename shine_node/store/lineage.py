@@ -3,6 +3,9 @@
 A *run* begins whenever the store is opened to be served. A *mark* names a run and the number of the last commit in it.
 The store remembers its last runs and with which commit each ended; a copy that is restored later begins a new run, and
 knows nothing of the runs and commits that came after the copy was made.
+
+Of each other server are kept the mark that it gave last, the run that it was heard in last, and its *doubt*: since when
+entries have changed that it is known to have, but not from a request with a mark.
 """
 
 from __future__ import annotations
@@ -16,7 +19,19 @@ from shine_node.protocol.errors import Refusal
 from shine_node.store.environment import Store, Transaction
 from shine_node.store.layout import Table, pack_number, unpack_number
 
-__all__ = ["MAX_MARK_CHARACTERS", "Lineage", "begin_lineage", "begin_run", "get_peer_mark", "put_peer_mark"]
+__all__ = [
+    "MAX_MARK_CHARACTERS",
+    "Lineage",
+    "begin_lineage",
+    "begin_run",
+    "get_doubt",
+    "get_peer_mark",
+    "get_peer_run",
+    "note_doubt",
+    "put_peer_mark",
+    "put_peer_run",
+    "settle_doubt",
+]
 
 log = logging.getLogger(__name__)
 
@@ -95,5 +110,61 @@ def put_peer_mark(txn: Transaction, server: str, mark: str) -> None:
     txn.put(Table.META, _peer_key(server), mark.encode())
 
 
+def get_peer_run(txn: Transaction, server: str) -> str:
+    """Return the run that a server (in lower case) was heard in last, empty if it was never heard."""
+    return (txn.get(Table.META, _run_key(server)) or b"").decode()
+
+
+def put_peer_run(txn: Transaction, server: str, run: str) -> None:
+    """Keep the run of a server (in lower case)."""
+    txn.put(Table.META, _run_key(server), run.encode())
+
+
+def get_doubt(txn: Transaction, server: str) -> int | None:
+    """Return since when entries have changed that a server (in lower case) has outside of what its mark says.
+
+    Returns:
+        Unix milliseconds; ``None`` where there are none.
+    """
+    values = [txn.get(Table.META, key) for key in (_late_doubt_key(server), _early_doubt_key(server))]
+    return min((unpack_number(value) for value in values if value is not None), default=None)
+
+
+def note_doubt(txn: Transaction, server: str, changed_at_ms: int) -> None:
+    """Take note that a server (in lower case) has an entry, in the transaction that says so of the entry.
+
+    It took or brought the entry in an exchange without a mark. Mostly there is nothing to write: one earlier entry
+    stands for all that follow.
+    """
+    value = txn.get(Table.META, _late_doubt_key(server))
+    if value is None or changed_at_ms < unpack_number(value):
+        txn.put(Table.META, _late_doubt_key(server), pack_number(changed_at_ms))
+
+
+def settle_doubt(txn: Transaction, server: str) -> None:
+    """End the doubt about what had been noted before the last call; what has been since waits for the next one.
+
+    A mark that comes in a request was made after the answer before, and covers what was noted before that answer.
+    """
+    late = txn.get(Table.META, _late_doubt_key(server))
+    if late is not None:
+        txn.delete(Table.META, _late_doubt_key(server))
+        txn.put(Table.META, _early_doubt_key(server), late)
+    else:
+        txn.delete(Table.META, _early_doubt_key(server))
+
+
 def _peer_key(server: str) -> bytes:
     return b"peer_mark " + server.encode()
+
+
+def _run_key(server: str) -> bytes:
+    return b"peer_run " + server.encode()
+
+
+def _late_doubt_key(server: str) -> bytes:
+    return b"peer_doubt " + server.encode()
+
+
+def _early_doubt_key(server: str) -> bytes:
+    return b"peer_doubt_before " + server.encode()

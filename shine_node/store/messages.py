@@ -29,6 +29,7 @@ from shine_node.store.layout import (
     time_key,
     unpack_number,
 )
+from shine_node.store.lineage import note_doubt
 from shine_node.store.outbox import acknowledge, clear_entry, put_entry
 from shine_node.store.users import access_servers, other_server
 
@@ -234,15 +235,18 @@ def _replace(
     txn.put(Table.HISTORY, encoded_key, row.encode())
     if delivery is not None:
         txn.put(due_table(row), time_key(delivery.due_at_ms, row.seq), encoded_key)
-    if other is not None and unsynced:
-        put_entry(txn, other, key, row)
+    if other is not None:
+        if unsynced:
+            put_entry(txn, other, key, row)
+        else:
+            note_doubt(txn, other.lower(), changed_at_ms)
     return row
 
 
 def _same(txn: Transaction, key: ItemKey, row: Row, signature: bytes, own_login: str, from_server: str | None) -> Row:
     """Take note that the owner's other server has these very bytes, where it is the one that brought them."""
     other = _other_login(txn, key.owner, own_login)
-    if other is not None and _is(other, from_server) and acknowledge(txn, other, key, signature):
+    if other is not None and _is(other, from_server) and acknowledge(txn, other, key, signature, marked=False):
         return row._replace(flags=row.flags & ~Flag.UNSYNCED)
     return row
 

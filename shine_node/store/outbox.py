@@ -9,8 +9,9 @@ from __future__ import annotations
 from shine_node.protocol.container import SIGNATURE_BYTES
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import Flag, ItemKey, Row, Table, decode_containers, pack_number, time_key
+from shine_node.store.lineage import note_doubt
 
-__all__ = ["acknowledge", "clear_entry", "former_servers", "outbox_key", "put_entry", "reopen"]
+__all__ = ["acknowledge", "clear_entry", "former_servers", "outbox_key", "put_entry"]
 
 
 def outbox_key(server: str, row: Row) -> bytes:
@@ -45,22 +46,13 @@ def clear_entry(txn: Transaction, server: str | None, owner: str, row: Row) -> N
             txn.delete(Table.OUTBOX_UNSYNCED, outbox_key(former, row))
 
 
-def reopen(txn: Transaction, server: str, key: ItemKey) -> None:
-    """Make an entry unsynced again: it is not sure that the owner's other server still has it."""
-    value = txn.get(Table.HISTORY, key.encode())
-    row = Row.decode(value) if value is not None else None
-    if row is not None and row.seq and not row.removed and not row.flags & Flag.UNSYNCED:
-        row = row._replace(flags=row.flags | Flag.UNSYNCED)
-        txn.put(Table.HISTORY, key.encode(), row.encode())
-        put_entry(txn, server, key, row)
-
-
-def acknowledge(txn: Transaction, server: str, key: ItemKey, signature: bytes) -> bool:
+def acknowledge(txn: Transaction, server: str, key: ItemKey, signature: bytes, *, marked: bool) -> bool:
     """Take note that a server has stored one revision of an item; of a later revision it says nothing.
 
     Args:
         server: the owner's other server.
         signature: of the incoming copy of that revision.
+        marked: whether it said so in a request that tells how far its store has come.
 
     Returns:
         Whether there was anything to note.
@@ -75,4 +67,6 @@ def acknowledge(txn: Transaction, server: str, key: ItemKey, signature: bytes) -
     if not txn.delete(Table.OUTBOX_UNSYNCED, outbox_key(server, row)):
         return False  # the owner has another other server by now, which has acknowledged nothing
     txn.put(Table.HISTORY, key.encode(), row._replace(flags=row.flags & ~Flag.UNSYNCED).encode())
+    if not marked:
+        note_doubt(txn, server.lower(), row.changed_at_ms)
     return True

@@ -58,30 +58,36 @@ class Part(enum.Enum):
 
 
 class Resync(NamedTuple):
-    """Unfinished work: the owner, the other server of before (empty if there was none), and how far it has come."""
+    """Unfinished work: the owner, the other server of before (empty if there was none), and how far it has come.
+
+    Entries that have not changed since ``since_ms`` (Unix milliseconds) stay as they are.
+    """
 
     owner: str
     former: str
+    since_ms: int
     part: Part
     after: bytes
 
 
-def begin_resync(txn: Transaction, owner: str, *, former: str = "") -> None:
+def begin_resync(txn: Transaction, owner: str, *, former: str = "", since_ms: int = 0) -> None:
     """Have all entries of an owner made unsynced, from the first one on, also if that is under way already.
 
     Args:
         owner: in lower case.
+        since_ms: only those that have changed since then, Unix milliseconds.
         former: the login of the other server under which the entries stand now, where it has been replaced.
     """
     prefix = owner.encode() + b"\0"
     number = 0
     for key, value in list(txn.scan(Table.RESYNC, prefix=prefix)):
         number = unpack_number(key[-8:])
-        if _decode(key, value).former == former.lower():
-            txn.put(Table.RESYNC, key, _encode(former, Part.SETTINGS, b""))
+        work = _decode(key, value)
+        if work.former == former.lower():
+            txn.put(Table.RESYNC, key, _encode(former, min(since_ms, work.since_ms), Part.SETTINGS, b""))
             return
     # Two replacements in a row leave entries under two former servers: each gets a pass of its own.
-    txn.put(Table.RESYNC, prefix + pack_number(number + 1), _encode(former, Part.SETTINGS, b""))
+    txn.put(Table.RESYNC, prefix + pack_number(number + 1), _encode(former, since_ms, Part.SETTINGS, b""))
 
 
 def next_resync(txn: Transaction) -> Resync | None:
@@ -109,11 +115,13 @@ def step_resync(txn: Transaction, own_login: str, *, limit: int, after: str = ""
     other = server.server_login.lower() if server is not None else ""
     former = work.former if work.former != other else ""
     mark = mark_settings if work.part is Part.SETTINGS else _mark_messages
-    count, end = mark(txn, work.owner, former=former, other=other, after=work.after, limit=limit)
+    count, end = mark(
+        txn, work.owner, former=former, other=other, since_ms=work.since_ms, after=work.after, limit=limit
+    )
     if end is not None:
-        txn.put(Table.RESYNC, key, _encode(work.former, work.part, end))
+        txn.put(Table.RESYNC, key, _encode(work.former, work.since_ms, work.part, end))
     elif work.part is Part.SETTINGS:
-        txn.put(Table.RESYNC, key, _encode(work.former, Part.MESSAGES, b""))
+        txn.put(Table.RESYNC, key, _encode(work.former, work.since_ms, Part.MESSAGES, b""))
     else:
         txn.delete(Table.RESYNC, key)
     return work.owner, count
@@ -172,12 +180,14 @@ def _next(txn: Transaction, after: str) -> tuple[bytes, bytes] | None:
 
 
 def _mark_messages(
-    txn: Transaction, owner: str, *, former: str, other: str, after: bytes, limit: int
+    txn: Transaction, owner: str, *, former: str, other: str, since_ms: int, after: bytes, limit: int
 ) -> tuple[int, bytes | None]:
     """Do as ``mark_settings`` does, with messages."""
     rows = _history(txn, owner, after, limit)
     for key, value in rows:
-        _mark(txn, key, Row.decode(value), former, other)
+        row = Row.decode(value)
+        if row.changed_at_ms >= since_ms:
+            _mark(txn, key, row, former, other)
     return len(rows), rows[-1][0] if len(rows) == limit else None
 
 
@@ -200,10 +210,10 @@ def _mark(txn: Transaction, key: bytes, row: Row, former: str, other: str) -> No
         txn.put(Table.OUTBOX_UNSYNCED, outbox_key(other, row), key)
 
 
-def _encode(former: str, part: Part, after: bytes) -> bytes:
-    return former.lower().encode() + b"\0" + part.value + after
+def _encode(former: str, since_ms: int, part: Part, after: bytes) -> bytes:
+    return former.lower().encode() + b"\0" + pack_number(since_ms) + part.value + after
 
 
 def _decode(key: bytes, value: bytes) -> Resync:
     former, _, place = value.partition(b"\0")
-    return Resync(key[:-9].decode(), former.decode(), Part(place[:1]), place[1:])
+    return Resync(key[:-9].decode(), former.decode(), unpack_number(place[:8]), Part(place[8:9]), place[9:])

@@ -17,6 +17,7 @@ from shine_node.protocol.errors import TooLarge
 from shine_node.protocol.settings import Setting, is_newer_setting, setting_payload
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import Table, pack_number, unpack_number
+from shine_node.store.lineage import note_doubt
 from shine_node.store.outbox import former_servers
 from shine_node.store.users import other_server
 
@@ -108,7 +109,10 @@ def put_setting(
         known_since_ms, known = _decode(value)
         if not is_newer_setting(setting, known):
             if other is not None and synced:
-                _set_entry(txn, other, known_since_ms, key, unsynced=setting.order != known.order)
+                older = setting.order != known.order
+                _set_entry(txn, other, known_since_ms, key, unsynced=older)
+                if not older:
+                    note_doubt(txn, other, known_since_ms)
             return False
         for former in (other, *former_servers(txn, setting.key)):
             if former is not None:
@@ -116,8 +120,11 @@ def put_setting(
         # Two revisions have two times, whatever the clock: a row of the index names one revision.
         changed_at_ms = max(now_ms, known_since_ms + 1)
     txn.put(Table.SETTINGS, key, pack_number(changed_at_ms) + orjson.dumps(setting_payload(setting)))
-    if other is not None and not synced:
-        _set_entry(txn, other, changed_at_ms, key, unsynced=True)
+    if other is not None:
+        if synced:
+            note_doubt(txn, other, changed_at_ms)
+        else:
+            _set_entry(txn, other, changed_at_ms, key, unsynced=True)
     return True
 
 
@@ -165,7 +172,7 @@ def acknowledge_setting(txn: Transaction, row: bytes) -> bool:
 
 
 def mark_settings(
-    txn: Transaction, owner: str, *, former: str, other: str, after: bytes, limit: int
+    txn: Transaction, owner: str, *, former: str, other: str, since_ms: int, after: bytes, limit: int
 ) -> tuple[int, bytes | None]:
     """Make settings of an owner unsynced, a bounded number at a time.
 
@@ -173,6 +180,7 @@ def mark_settings(
         owner: in lower case.
         former: the login of the server under which they stood before, empty if there was none.
         other: the login of the owner's other server now, empty if there is none.
+        since_ms: settings that have not changed since stay as they are.
         after: where the step before ended, ``b""`` to begin.
         limit: how many at most.
 
@@ -188,10 +196,11 @@ def mark_settings(
             return count, after
         value = txn.get(Table.SETTINGS, key) or b""
         changed_at_ms = unpack_number(value[:_NUMBER_BYTES])
-        if former:
-            _set_entry(txn, former, changed_at_ms, key, unsynced=False)
-        if other:
-            _set_entry(txn, other, changed_at_ms, key, unsynced=True)
+        if changed_at_ms >= since_ms:
+            if former:
+                _set_entry(txn, former, changed_at_ms, key, unsynced=False)
+            if other:
+                _set_entry(txn, other, changed_at_ms, key, unsynced=True)
         count, size, after = count + 1, size + len(value), key
     return count, None
 

@@ -30,7 +30,6 @@ __all__ = [
     "get_registration",
     "get_user",
     "has_record",
-    "last_record",
     "list_users",
     "other_server",
     "records_after",
@@ -157,12 +156,6 @@ def records_after(txn: Transaction, seq: int, limit: int) -> list[tuple[int, Acc
         registration = _decode(value)
         found.append((unpack_number(key), registration.record, registration.local))
     return found
-
-
-def last_record(txn: Transaction) -> int:
-    """Return the number of the record that was learned last, 0 if there is none."""
-    key = txn.last_key(Table.ACCESS_RECORDS)
-    return unpack_number(key) if key is not None else 0
 
 
 def _records(txn: Transaction, prefix: bytes) -> Iterator[AccessRecord]:

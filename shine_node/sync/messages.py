@@ -54,7 +54,7 @@ class MessageFeed:
         key, signature = mark
         if not isinstance(key, ItemKey):
             raise AssertionError("a mark of this feed")
-        acknowledge(txn, server, key, signature)
+        acknowledge(txn, server, key, signature, marked=True)
 
 
 class Take(Protocol):

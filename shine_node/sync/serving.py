@@ -17,7 +17,7 @@ from shine_node.protocol.encoding import (
 )
 from shine_node.protocol.errors import BadBase64, BadFields, BadRequestFormat
 from shine_node.store.environment import Job, Store, Transaction
-from shine_node.store.lineage import MAX_MARK_CHARACTERS, put_peer_mark
+from shine_node.store.lineage import MAX_MARK_CHARACTERS, note_doubt, put_peer_mark
 from shine_node.store.readers import Readers
 from shine_node.sync.stores import PeerStores
 
@@ -171,6 +171,8 @@ class SyncServing:
             self._feed.acknowledge(txn, server, mark)
         if store_mark:
             put_peer_mark(txn, server, store_mark)
+        elif self._stores is not None:
+            note_doubt(txn, server, 0)
 
 
 def _read_mark(payload: Mapping[str, Any]) -> str:

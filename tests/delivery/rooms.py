@@ -22,6 +22,7 @@ from shine_node.protocol.pair import Pair
 from shine_node.protocol.schedule import Schedule
 from shine_node.store.environment import Job, Store
 from shine_node.store.layout import Direction, ItemKey, Row, Table
+from shine_node.store.lineage import get_doubt
 from shine_node.store.messages import get_blobs, get_row
 from tests.store.rooms import MAP_SIZE, MAX_BODY, NOW, OWN, check_indexes, identity, servers
 from tests.support.clock import ManualClock, settle
@@ -226,7 +227,6 @@ class Rooms:
             schedule=self.schedule,
             lease_ms=lease_ms,
             max_body_bytes=max_body_bytes,
-            on_brought=self._note,
         )
         self.deliverer = Deliverer(
             store=self.store,
@@ -237,7 +237,6 @@ class Rooms:
             schedule=self.schedule,
             first_attempt_timeout_ms=first_attempt_timeout_ms,
             lease_ms=lease_ms,
-            on_handed_over=self._note,
         )
         self.worker = Worker(
             store=self.store,
@@ -249,11 +248,11 @@ class Rooms:
             max_concurrent=max_concurrent,
         )
         self.status = DeliveryStatus(self.store)
-        self.others_have: list[tuple[str, ItemKey]] = []
-        """Which server has taken or brought which item, as delivery tells it."""
 
-    def _note(self, server_login: str, key: ItemKey) -> None:
-        self.others_have.append((server_login, key))
+    def doubt(self, server: str) -> int | None:
+        """Since when entries have changed that a server has, but not by a request with a mark."""
+        with self.store.read() as txn:
+            return get_doubt(txn, server)
 
     async def __aenter__(self) -> Self:
         self.store.start()

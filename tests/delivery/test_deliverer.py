@@ -13,7 +13,7 @@ from shine_node.protocol.pair import Pair
 from shine_node.protocol.schedule import DeliveryState
 from shine_node.store.deliveries import Claim, claim_due, due_keys
 from shine_node.store.environment import Transaction
-from shine_node.store.layout import Direction, Flag, ItemKey, OpenDelivery, Table
+from shine_node.store.layout import Direction, Flag, OpenDelivery, Table
 from tests.delivery.rooms import (
     RECEIVE_INCOMING,
     RECEIVE_OUTCOMING,
@@ -153,21 +153,29 @@ def test_a_hand_over_that_fails_changes_nothing_here(tmp_path: Path, failure: He
     run(story())
 
 
-def test_who_keeps_account_of_the_other_server_is_told_what_it_has(tmp_path: Path) -> None:
+def test_what_was_handed_over_is_in_doubt(tmp_path: Path) -> None:
     async def story() -> None:
         async with Rooms(tmp_path) as rooms:
             await alice_and_bob(rooms)
             await send(rooms)
             await quiet(rooms)
-            assert rooms.others_have == [("a2", ItemKey.of(PAIR.outgoing))]
+            assert rooms.doubt("a2") == NOW
+
+    run(story())
+
+
+def test_what_was_handed_over_and_is_replaced_by_now_is_not(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            await alice_and_bob(rooms)
             other = Held()
             rooms.peers.on("a2", RECEIVE_OUTCOMING, other)
-            await send(rooms, EDIT)
+            await send(rooms)
             await until(lambda: other.waiting)
-            await rooms.accept(make_pair("alice", "bob", revision_ms=NOW + 6, body=b"newer"))
+            await rooms.accept(EDIT)
             other.release()
             await quiet(rooms)
-            assert len(rooms.others_have) == 1, "what it has stored is replaced by now"
+            assert rooms.doubt("a2") is None
 
     run(story())
 

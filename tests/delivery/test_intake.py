@@ -29,7 +29,7 @@ from shine_node.protocol.revisions import Arrival
 from shine_node.protocol.schedule import DeliveryState
 from shine_node.store.deliveries import claim_due
 from shine_node.store.environment import Job, Transaction
-from shine_node.store.layout import Direction, Flag, ItemKey, OpenDelivery, Row, Table
+from shine_node.store.layout import Direction, Flag, OpenDelivery, Row, Table
 from tests.delivery.rooms import Rooms, run, until
 from tests.store.rooms import MAX_BODY, NOW, OWN, identity, make_copy, make_pair, servers, tombstone_of
 from tests.support.clock import ManualClock, settle
@@ -263,22 +263,24 @@ def test_the_sender_of_a_copy_that_is_synced_may_be_looked_up(tmp_path: Path) ->
     run(story())
 
 
-def test_who_keeps_account_of_the_other_server_is_told_what_it_has_brought(tmp_path: Path) -> None:
+def test_what_the_other_server_has_brought_is_in_doubt(tmp_path: Path) -> None:
     async def story() -> None:
         async with Rooms(tmp_path) as rooms:
             await alice_and_bob(rooms, bob=(OWN, "r2"))
             pair, copy = make_pair("alice", "bob"), make_copy("alice", "bob", 1, nonce=2)
-            await synced(rooms, pair)
-            await rooms.intake.sync_incoming(copy.blob, owner="bob", from_server="r2")
-            edit = make_pair("alice", "bob", revision_ms=NOW + 9)
-            await rooms.intake.receive_pair(edit.incoming.blob, edit.outgoing.blob, from_server="a2")
-            await rooms.intake.receive_pair(edit.incoming.blob, edit.outgoing.blob, from_server=None)
+            await rooms.accept(pair)
             await rooms.intake.receive_incoming(copy.blob)
-            await rooms.accept(edit)
             with pytest.raises(BadSignature):
                 await rooms.intake.sync_incoming(broken(copy), owner="bob", from_server="r2")
-            key = ItemKey.of(pair.outgoing)
-            assert rooms.others_have == [("A2", key), ("r2", ItemKey.of(copy)), ("a2", key)]
+            assert (rooms.doubt("a2"), rooms.doubt("r2")) == (None, None)
+            await synced(rooms, pair)
+            assert (rooms.doubt("a2"), rooms.doubt("r2")) == (NOW, None), "also what was here before"
+            await rooms.clock.advance(5)
+            edit = make_pair("alice", "bob", revision_ms=NOW + 9)
+            await rooms.intake.receive_pair(edit.incoming.blob, edit.outgoing.blob, from_server="a2")
+            other = make_copy("alice", "bob", 1, nonce=3)
+            await rooms.intake.sync_incoming(other.blob, owner="bob", from_server="r2")
+            assert (rooms.doubt("a2"), rooms.doubt("r2")) == (NOW, NOW + 5000), "the first stands for what follows"
 
     run(story())
 

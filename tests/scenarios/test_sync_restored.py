@@ -140,3 +140,55 @@ def test_a_restart_alone_sends_nothing_anew(tmp_path: Path) -> None:
         assert unsynced(a1) == unsynced(a2) == 0
 
     tell(tmp_path, story)
+
+
+@pytest.mark.parametrize("way", ["handed over to it", "brought by it", "fetched from it"])
+def test_both_start_anew_before_the_next_session(tmp_path: Path, way: str) -> None:
+    """A power cut takes both; the disk of one does not come back, and its backup lacks what the other never sent it."""
+
+    async def story(world: World) -> None:
+        a1, a2, _, alice = await alice_at_two(world)
+        await write(world, a1, alice, "before the backup")
+        await session(world, 3)
+        await a2.stop()
+        keep_copy(a2)
+        await a2.start()
+        await session(world, 3)
+        if way == "fetched from it":
+            await a1.stop()
+            [pair] = await write(world, a2, alice, "the last words")
+            await a1.start()
+            await world.passes(1)
+        else:
+            [pair] = await write(world, a1 if way == "handed over to it" else a2, alice, "the last words")
+        assert a1.row(pair.outgoing_key) is not None
+        assert a2.row(pair.outgoing_key) is not None
+        await a2.stop()
+        restore_copy(a2)
+        await a1.restart()
+        await a2.start()
+        assert a2.row(pair.outgoing_key) is None
+        await session(world, 3)
+        assert equal(a1, a2)
+        assert a2.blobs(pair.outgoing_key) == (pair.incoming, pair.outgoing)
+
+    tell(tmp_path, story)
+
+
+def test_what_a_restored_server_learns_anew_reaches_those_who_asked_before(tmp_path: Path) -> None:
+    """Its records are numbered on from where others have read."""
+
+    async def story(world: World) -> None:
+        a1, a2, _, _ = await alice_at_two(world)
+        await a2.stop()
+        keep_copy(a2)
+        await a2.start()
+        for name in ("carol", "dora", "erin"):
+            await world.person(name, a2)
+        await session(world, 12)
+        await restored(world, a2)
+        await world.person("frank", a2)
+        await session(world, 12)
+        assert a1.node.users.get("frank") is not None
+
+    tell(tmp_path, story)

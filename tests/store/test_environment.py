@@ -23,7 +23,7 @@ from shine_node.protocol.errors import InternalError, KeyConflict, ServerBusy, S
 from shine_node.store.environment import MAX_JOBS_A_COMMIT, MAX_WAITING_JOBS, Job, Store, StoreError, Transaction
 from shine_node.store.files import MAX_READERS
 from shine_node.store.layout import SCHEMA_VERSION, Table, pack_number
-from tests.store.rooms import MAP_SIZE, MIB, greatest_file_size, opened
+from tests.store.rooms import MAP_SIZE, MIB, NOW, greatest_file_size, opened
 
 pytestmark = pytest.mark.core
 
@@ -460,6 +460,28 @@ def test_numbers_rise_over_a_refusal_and_a_restart(tmp_path: Path) -> None:
     with opened(path) as store:
         assert store.write_now(take) > last
         assert store.write_now(lambda txn: txn.next_seq(Table.ACCESS_RECORDS)) == 1  # that one was never used
+
+
+def test_numbers_go_on_from_the_time_unless_they_are_further(tmp_path: Path) -> None:
+    """A copy that was made before is behind what others were told; its clock is not."""
+    path = tmp_path / "shine.mdb"
+
+    def take(now_ms: int) -> int:
+        store = Store(path, map_size=MAP_SIZE, now_ms=now_ms)
+        try:
+            seq = store.write_now(lambda txn: txn.next_seq(Table.CONTAINERS))
+            store.write_now(lambda txn: txn.put(Table.CONTAINERS, pack_number(seq), b""))
+            with store.read() as txn:
+                assert txn.last_seq(Table.CONTAINERS) == seq
+                assert txn.last_seq(Table.ACCESS_RECORDS) == min(now_ms * 1000, 2**52)
+            return seq
+        finally:
+            store.close()
+
+    assert take(0) == 1
+    assert take(NOW) == NOW * 1000 + 1
+    assert take(NOW - 1) == NOW * 1000 + 2
+    assert take(10**15) == 2**52 + 1
 
 
 # -- what stops the start -----------------------------------------------------------------------------------------

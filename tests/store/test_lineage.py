@@ -17,8 +17,13 @@ from shine_node.store.lineage import (
     Lineage,
     begin_lineage,
     begin_run,
+    get_doubt,
     get_peer_mark,
+    get_peer_run,
+    note_doubt,
     put_peer_mark,
+    put_peer_run,
+    settle_doubt,
 )
 from tests.store.rooms import MAP_SIZE, opened
 
@@ -142,3 +147,42 @@ def test_the_mark_of_each_peer_is_kept(tmp_path: Path) -> None:
             assert get_peer_mark(txn, "server2") == "ab-2"
             assert get_peer_mark(txn, "server") == "cd-3"
             assert get_peer_mark(txn, "server3") == ""
+
+
+def test_the_run_of_each_peer_is_kept(tmp_path: Path) -> None:
+    with opened(tmp_path / "shine.mdb") as store:
+        store.write_now(lambda txn: put_peer_run(txn, "server2", "ab"))
+        store.write_now(lambda txn: put_peer_mark(txn, "server2", "cd-1"))
+        with store.read() as txn:
+            assert get_peer_run(txn, "server2") == "ab"
+            assert get_peer_run(txn, "server") == ""
+
+
+def test_a_doubt_begins_with_the_earliest_change_and_ends_with_the_second_mark(tmp_path: Path) -> None:
+    with opened(tmp_path / "shine.mdb") as store:
+
+        def doubt() -> int | None:
+            with store.read() as txn:
+                return get_doubt(txn, "server2")
+
+        def note(changed_at_ms: int) -> None:
+            store.write_now(lambda txn: note_doubt(txn, "server2", changed_at_ms))
+
+        def settle() -> None:
+            store.write_now(lambda txn: settle_doubt(txn, "server2"))
+
+        settle()
+        assert doubt() is None
+        for changed_at_ms in (7, 9, 5, 6):
+            note(changed_at_ms)
+        assert doubt() == 5
+        settle()
+        assert doubt() == 5, "the mark may have been made before"
+        note(8)
+        assert doubt() == 5
+        settle()
+        assert doubt() == 8
+        settle()
+        assert doubt() is None
+        store.write_now(lambda txn: note_doubt(txn, "server", 1))
+        assert doubt() is None

@@ -356,7 +356,9 @@ class HistoryMachine(RuleBasedStateMachine):
         key = data.draw(st.sampled_from(sorted(self.items)))
         item = self.items[key]
         signature = item.blobs[0][-SIGNATURE_BYTES:] if item.blobs is not None and current else bytes(64)
-        noted = self.store.write_now(lambda txn: acknowledge(txn, HERE[key.owner] or "nobody", key, signature))
+        noted = self.store.write_now(
+            lambda txn: acknowledge(txn, HERE[key.owner] or "nobody", key, signature, marked=True)
+        )
         assert noted == (item.unsynced and current)
         if noted:
             item.unsynced = False

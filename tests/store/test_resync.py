@@ -106,16 +106,36 @@ def test_without_work_there_is_nothing_to_do(store: Store) -> None:
     assert step(store) is None
 
 
+def test_those_that_have_not_changed_since_stay_as_they_are(store: Store) -> None:
+    store.write_now(fill)
+
+    def change(txn: Transaction) -> None:
+        edit = make_pair("alice", "carol", nonce=1, revision_ms=NOW + 9)
+        store_pair(txn, edit, now_ms=NOW + 9, from_client=False, delivery=None, own_login=OWN, from_server=OTHER)
+        begin_resync(txn, "alice", since_ms=NOW + 2)
+
+    store.write_now(change)
+    assert work(store) == Resync("alice", "", NOW + 2, Part.SETTINGS, b"")
+    finish(store)
+    assert unsynced(store) == [("other.server", 1, 1)]
+
+
+def test_the_earlier_of_two_times_counts(store: Store) -> None:
+    for since_ms in (NOW + 5, NOW, NOW + 7):
+        store.write_now(lambda txn, ms=since_ms: begin_resync(txn, "alice", since_ms=ms))  # type: ignore[misc]
+    assert work(store) == Resync("alice", "", NOW, Part.SETTINGS, b"")
+
+
 def test_all_become_unsynced_settings_first_in_bounded_steps(store: Store) -> None:
     store.write_now(fill)
     assert unsynced(store) == []
     store.write_now(lambda txn: begin_resync(txn, "alice"))
-    assert work(store) == Resync("alice", "", Part.SETTINGS, b"")
+    assert work(store) == Resync("alice", "", 0, Part.SETTINGS, b"")
     assert step(store) == 2
     assert unsynced(store) == [("other.server", 2, 0)]
-    assert work(store) == Resync("alice", "", Part.SETTINGS, b"alice\0p1x")
+    assert work(store) == Resync("alice", "", 0, Part.SETTINGS, b"alice\0p1x")
     assert step(store) == 1
-    assert work(store) == Resync("alice", "", Part.MESSAGES, b"")
+    assert work(store) == Resync("alice", "", 0, Part.MESSAGES, b"")
     assert unsynced(store) == [("other.server", 3, 0)]
     assert step(store) == 2
     assert unsynced(store) == [("other.server", 3, 2)]
@@ -149,7 +169,7 @@ def test_to_begin_again_is_to_begin_anew(store: Store) -> None:
     step(store, 100)
     step(store, 2)
     store.write_now(lambda txn: begin_resync(txn, "alice"))
-    assert work(store) == Resync("alice", "", Part.SETTINGS, b"")
+    assert work(store) == Resync("alice", "", 0, Part.SETTINGS, b"")
     with store.read() as txn:
         assert txn.count(Table.RESYNC) == 1
     assert sum(finish(store)) == 6
@@ -281,10 +301,10 @@ def test_work_that_is_begun_anew_for_ever_is_in_nobodys_way(store: Store) -> Non
         assert done is not None
         last = done[0]
     assert unsynced(store) == [("other.server", 3, 3)]
-    assert work(store) == Resync("aaron", "", Part.SETTINGS, b"")
+    assert work(store) == Resync("aaron", "", 0, Part.SETTINGS, b"")
 
 
 def test_how_the_work_is_stored(store: Store) -> None:
-    store.write_now(lambda txn: begin_resync(txn, "alice", former="Before"))
+    store.write_now(lambda txn: begin_resync(txn, "alice", former="Before", since_ms=7))
     with store.read() as txn:
-        assert dict(txn.scan(Table.RESYNC)) == {b"alice\0" + pack_number(1): b"before\0s"}
+        assert dict(txn.scan(Table.RESYNC)) == {b"alice\0" + pack_number(1): b"before\0" + pack_number(7) + b"s"}

@@ -15,6 +15,7 @@ from shine_node.protocol.settings import Setting, setting_payload
 from shine_node.store import settings as settings_module
 from shine_node.store.environment import Store, Transaction
 from shine_node.store.layout import Table, pack_number
+from shine_node.store.lineage import get_doubt
 from shine_node.store.resync import begin_resync
 from shine_node.store.settings import (
     SettingsPage,
@@ -182,6 +183,20 @@ def test_the_same_again_from_the_other_server_shows_that_it_has_it(store: Store)
     assert put(store, a_setting("lonely"), synced=True) is False
 
 
+def test_what_came_from_the_other_server_is_in_doubt(store: Store) -> None:
+    def doubt() -> int | None:
+        with store.read() as txn:
+            return get_doubt(txn, OTHER.lower())
+
+    put(store, a_setting(time_ms=NOW + 1), now_ms=NOW + 3)
+    assert put(store, a_setting(), synced=True) is False
+    assert doubt() is None, "that one is older"
+    put(store, a_setting(time_ms=NOW + 1), synced=True)
+    assert doubt() == NOW + 3
+    put(store, a_setting("Alice", "other"), now_ms=NOW + 2, synced=True)
+    assert doubt() == NOW + 2
+
+
 def test_an_older_one_from_the_other_server_shows_that_it_lacks_the_newer_one(store: Store) -> None:
     newer = a_setting(time_ms=NOW + 1)
     put(store, newer, synced=True)
@@ -309,7 +324,9 @@ def mark(store: Store, *, former: str = "", other: str = OTHER, limit: int = 100
     done: list[int] = []
     after: bytes | None = b""
     while after is not None:
-        step = functools.partial(mark_settings, owner="alice", former=former, other=other, after=after, limit=limit)
+        step = functools.partial(
+            mark_settings, owner="alice", former=former, other=other, since_ms=0, after=after, limit=limit
+        )
         count, after = store.write_now(step)
         done.append(count)
     return done

@@ -22,7 +22,6 @@ from shine_node.store.users import (
     get_registration,
     get_user,
     has_record,
-    last_record,
     list_users,
     other_server,
     records_after,
@@ -92,7 +91,6 @@ def test_nobody_is_known_at_first(store: Store) -> None:
         assert list(list_users(txn)) == []
         assert find_logins(txn, "", 5) == []
         assert records_after(txn, 0, 10) == []
-        assert last_record(txn) == 0
 
 
 def test_the_newest_record_counts_whatever_the_order(store: Store) -> None:
@@ -209,7 +207,6 @@ def test_records_are_passed_on_in_pieces(store: Store) -> None:
         assert [(seq, record) for seq, record, _ in records_after(txn, 0, 2)] == [(1, records[0]), (2, records[1])]
         assert [seq for seq, _, _ in records_after(txn, 2, 10)] == [3, 4, 5]
         assert records_after(txn, 5, 10) == []
-        assert last_record(txn) == 5
 
 
 def test_a_record_that_is_lost_does_not_hide_the_others(store: Store) -> None:

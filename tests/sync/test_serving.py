@@ -14,7 +14,7 @@ from shine_node.protocol.encoding import encode_base64
 from shine_node.protocol.errors import BadFields, BadLogin, BadRequestFormat, StorageFull
 from shine_node.store.environment import Store, Transaction
 from shine_node.store.layout import Table
-from shine_node.store.lineage import get_peer_mark
+from shine_node.store.lineage import get_doubt, get_peer_mark
 from shine_node.store.readers import Readers
 from shine_node.sync import serving as serving_module
 from shine_node.sync.serving import FeedPage, Sent, SyncServing
@@ -267,6 +267,8 @@ def test_the_mark_of_a_store_is_kept_with_what_is_acknowledged_and_echoed(tmp_pa
             )
             assert feed.acknowledged[-1] == ("server2", ("mark", 2))
             assert stores.kept("server2") == "run-2"
+            with served._store.read() as txn:
+                assert get_doubt(txn, "server2") == 0, "it has the second entry, and no mark says so"
             assert stores.told == [
                 Told("run-1", None, False),
                 Told("run-2", "", False),

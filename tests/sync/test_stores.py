@@ -12,10 +12,10 @@ import pytest
 
 from shine_node.store.environment import Store, Transaction
 from shine_node.store.layout import Flag, ItemKey, Table
-from shine_node.store.lineage import get_peer_mark, put_peer_mark
+from shine_node.store.lineage import get_peer_mark, get_peer_run, note_doubt, put_peer_mark, settle_doubt
 from shine_node.store.messages import get_row, store_incoming
 from shine_node.store.readers import Readers
-from shine_node.store.resync import next_resync
+from shine_node.store.resync import next_resync, step_resync
 from shine_node.sync import stores as stores_module
 from shine_node.sync.stores import PeerStores
 from tests.store.rooms import MAP_SIZE, NOW, OWN, check_indexes, make_copy, register
@@ -43,12 +43,34 @@ class Room:
         register(txn, "carol", "far")
         for copy in COPIES:
             store_incoming(txn, copy, now_ms=NOW, own_login=OWN, from_server=SERVER)
+        for _ in range(2):
+            settle_doubt(txn, SERVER)
 
     async def hear(self, mark: str, *, echoed: str | None, restored: bool = False) -> bool:
         return await self.stores.hear(SERVER, mark, echoed=echoed, restored=restored)
 
     async def keep(self, mark: str) -> None:
         await self.store.write(lambda txn: put_peer_mark(txn, SERVER, mark))
+
+    async def doubts(self, since_ms: int = 0) -> None:
+        """Have what has changed since a time in doubt."""
+        await self.store.write(lambda txn: note_doubt(txn, SERVER, since_ms))
+
+    async def change(self, *numbers: int) -> None:
+        """Have some entries changed a moment later, by the server that they are in doubt of."""
+
+        def work(txn: Transaction) -> None:
+            for number in numbers:
+                copy = make_copy("carol", "alice", 1, nonce=number, revision_ms=NOW + 1)
+                store_incoming(txn, copy, now_ms=NOW + 1, own_login=OWN, from_server=SERVER)
+
+        await self.store.write(work)
+
+    async def finish(self) -> list[int]:
+        """Do all the work that is left and return the numbers of the entries that are to be sent then."""
+        while await self.store.write(lambda txn: step_resync(txn, OWN, limit=100)) is not None:
+            pass
+        return self.unsynced()
 
     def unsynced(self) -> list[int]:
         """The numbers of the entries that are to be sent."""
@@ -88,58 +110,57 @@ def test_a_mark_is_kept_once_the_caller_has_seen_the_one_before(tmp_path: Path) 
     asyncio.run(story())
 
 
-def test_what_it_has_from_elsewhere_is_kept_with_its_next_mark(tmp_path: Path) -> None:
+def test_a_doubt_ends_with_marks_that_came_after_it(tmp_path: Path) -> None:
     async def story() -> None:
         async with room(tmp_path) as r:
             await r.hear("run1-1", echoed=None)
-            r.stores.has("SERVER2", KEYS[0])
+            await r.doubts()
             assert await r.hear("run1-2", echoed="")
             assert r.stores.kept(SERVER) == "run1-2"
-            await r.hear("run2-1", echoed="run1-2")
-            assert r.unsynced() == [], "nothing has been in doubt since"
-
-    asyncio.run(story())
-
-
-@pytest.mark.parametrize("heard_before", [True, False])
-def test_what_a_server_had_before_it_was_started_anew_is_offered_to_it_again(
-    tmp_path: Path, heard_before: bool
-) -> None:
-    async def story() -> None:
-        async with room(tmp_path) as r:
-            if heard_before:
-                await r.hear("run1-1", echoed=None)
-            for key in (KEYS[1], KEYS[3], KEYS[1]):
-                r.stores.has(SERVER, key)
-            r.stores.has(SERVER, ItemKey.of(make_copy("carol", "alice", 1, nonce=99)))  # removed, or never there
-            r.stores.has(SERVER, ItemKey.of(make_copy("carol", "bob", 1)))  # bob has left that server
-            assert not await r.hear("run2-1", echoed=None)
-            assert r.unsynced() == [1, 3]
-            assert await r.hear("run2-2", echoed="")
-            assert r.stores.kept(SERVER) == "", "nothing is in doubt any more"
-
-    asyncio.run(story())
-
-
-def test_what_is_in_doubt_is_remembered_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stores_module, "MAX_IN_DOUBT", 2)
-    monkeypatch.setattr(stores_module, "MAX_SERVERS", 2)
-
-    async def story() -> None:
-        async with room(tmp_path) as r:
-            for key in KEYS:
-                r.stores.has(SERVER, key)
-            r.stores.has("server3", KEYS[0])
-            await r.hear("run1-1", echoed=None)
-            assert r.unsynced() == [2, 3]
-            r.stores.has(SERVER, KEYS[0])
-            for number in range(2):
-                r.stores.has(f"server{number + 4}", KEYS[0])
+            assert await r.hear("run1-3", echoed="run1-2")
+            assert r.stores.kept(SERVER) == "run1-3"
+            assert await r.hear("run1-4", echoed="run1-3")
+            assert r.stores.kept(SERVER) == "run1-3", "with nothing in doubt there is nothing to write"
             await r.hear("run2-1", echoed=None)
-            assert r.unsynced() == [2, 3], "the servers that were heard of last are remembered"
-            for number in range(3):
-                await r.stores.hear(f"server{number}", "run1-1", echoed=None, restored=False)
-            assert len(r.stores._runs) == 2
+            assert await r.finish() == []
+
+    asyncio.run(story())
+
+
+def test_what_was_in_doubt_when_a_server_was_started_anew_is_offered_to_it_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with room(tmp_path) as r:
+            await r.hear("run1-1", echoed=None)
+            await r.change(1, 3)
+            await r.doubts(NOW + 1)
+            assert not await r.hear("run2-1", echoed=None)
+            assert await r.finish() == [1, 3]
+            assert await r.hear("run2-2", echoed="")
+            assert not await r.hear("run3-1", echoed="run2-1")
+            assert await r.finish() == [1, 3]
+
+    asyncio.run(story())
+
+
+def test_the_first_run_of_a_server_puts_nothing_in_doubt(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with room(tmp_path) as r:
+            await r.doubts()
+            await r.hear("run1-1", echoed=None)
+            assert await r.finish() == []
+            await r.hear("run2-1", echoed=None)
+            assert await r.finish() == [0, 1, 2, 3]
+
+    asyncio.run(story())
+
+
+def test_nothing_is_kept_of_a_stranger(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with room(tmp_path) as r:
+            await r.hear("run1-1", echoed=None)
+            await r.stores.hear("server9", "run1-1", echoed=None, restored=False)
+            with r.store.read() as txn:
+                assert (get_peer_run(txn, SERVER), get_peer_run(txn, "server9")) == ("run1", "")
 
     asyncio.run(story())
 
