@@ -11,7 +11,7 @@ from shine_node.store.environment import Transaction
 from shine_node.store.layout import Flag, ItemKey, Row, Table, decode_containers, pack_number, time_key
 from shine_node.store.lineage import note_doubt
 
-__all__ = ["acknowledge", "clear_entry", "former_servers", "outbox_key", "put_entry"]
+__all__ = ["acknowledge", "clear_entry", "former_servers", "outbox_key", "put_entry", "signatures_of"]
 
 
 def outbox_key(server: str, row: Row) -> bytes:
@@ -39,19 +39,23 @@ def clear_entry(txn: Transaction, server: str | None, owner: str, row: Row) -> N
 
     While the entries of a former server are being moved, it may stand there yet.
     """
-    if not row.flags & Flag.UNSYNCED:
-        return
-    if server is None or not txn.delete(Table.OUTBOX_UNSYNCED, outbox_key(server, row)):
-        for former in former_servers(txn, owner):
-            txn.delete(Table.OUTBOX_UNSYNCED, outbox_key(former, row))
+    if row.flags & Flag.UNSYNCED and server is not None:
+        txn.delete(Table.OUTBOX_UNSYNCED, outbox_key(server, row))
+    for former in former_servers(txn, owner):
+        txn.delete(Table.OUTBOX_UNSYNCED, outbox_key(former, row))
 
 
-def acknowledge(txn: Transaction, server: str, key: ItemKey, signature: bytes, *, marked: bool) -> bool:
+def signatures_of(incoming: bytes, outgoing: bytes) -> bytes:
+    """Return what tells revisions of an item apart: the signatures of its copies, ``outgoing`` empty if it has one."""
+    return incoming[-SIGNATURE_BYTES:] + outgoing[-SIGNATURE_BYTES:]
+
+
+def acknowledge(txn: Transaction, server: str, key: ItemKey, signatures: bytes, *, marked: bool) -> bool:
     """Take note that a server has stored one revision of an item; of a later revision it says nothing.
 
     Args:
         server: the owner's other server.
-        signature: of the incoming copy of that revision.
+        signatures: of that revision (``signatures_of``).
         marked: whether it said so in a request that tells how far its store has come.
 
     Returns:
@@ -62,7 +66,7 @@ def acknowledge(txn: Transaction, server: str, key: ItemKey, signature: bytes, *
     if row is None or not row.flags & Flag.UNSYNCED:
         return False
     containers = txn.get(Table.CONTAINERS, pack_number(row.seq))
-    if not containers or decode_containers(containers)[0][-SIGNATURE_BYTES:] != signature:
+    if not containers or signatures_of(*decode_containers(containers)) != signatures:
         return False
     if not txn.delete(Table.OUTBOX_UNSYNCED, outbox_key(server, row)):
         return False  # the owner has another other server by now, which has acknowledged nothing

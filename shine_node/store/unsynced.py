@@ -25,16 +25,17 @@ class Entry(NamedTuple):
     key: ItemKey
     blobs: tuple[bytes, ...]
     seq: int
+    changed_at_ms: int
 
     @property
-    def signature(self) -> bytes:
-        """The signature of the incoming copy, which tells revisions of one item apart."""
-        return self.blobs[0][-SIGNATURE_BYTES:]
+    def signatures(self) -> bytes:
+        """What tells this revision from others of the item (``signatures_of``)."""
+        return b"".join(blob[-SIGNATURE_BYTES:] for blob in self.blobs)
 
     @property
     def sync_id(self) -> str:
         """The ``syncId`` of this revision of this entry."""
-        return f"{self.seq:x}-{self.signature[:12].hex()}"
+        return f"{self.seq:x}-{self.changed_at_ms:x}"
 
 
 class Page(NamedTuple):
@@ -90,4 +91,4 @@ def _entry(txn: Transaction, server: str, key: ItemKey, index_key: bytes) -> Ent
     if row is None or not row.flags & Flag.UNSYNCED or outbox_key(server, row) != index_key:
         return None
     incoming, outgoing = get_blobs(txn, row)
-    return Entry(key, (incoming, outgoing) if outgoing else (incoming,), row.seq)
+    return Entry(key, (incoming, outgoing) if outgoing else (incoming,), row.seq, row.changed_at_ms)

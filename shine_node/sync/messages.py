@@ -40,7 +40,7 @@ class MessageFeed:
         entries = [
             (
                 entry.sync_id,
-                (entry.key, entry.signature),
+                (entry.key, entry.signatures),
                 {"login": entry.key.owner, "blobsB64": [encode_base64(blob) for blob in entry.blobs]},
             )
             for entry in page.entries
@@ -51,10 +51,10 @@ class MessageFeed:
         """Take note that the peer has stored one revision of one entry."""
         if not isinstance(mark, tuple):
             raise AssertionError("a mark of this feed")
-        key, signature = mark
+        key, signatures = mark
         if not isinstance(key, ItemKey):
             raise AssertionError("a mark of this feed")
-        acknowledge(txn, server, key, signature, marked=True)
+        acknowledge(txn, server, key, signatures, marked=True)
 
 
 class Take(Protocol):

@@ -27,7 +27,7 @@ from shine_node.store.deliveries import Claim, claim_due, count_open, record_res
 from shine_node.store.environment import Store, Transaction
 from shine_node.store.layout import Direction, Flag, ItemKey, Kind, OpenDelivery
 from shine_node.store.messages import get_blobs, read_up_to_ms, store_incoming, store_pair
-from shine_node.store.outbox import acknowledge
+from shine_node.store.outbox import acknowledge, signatures_of
 from tests.store.rooms import (
     MAP_SIZE,
     NOW,
@@ -355,9 +355,9 @@ class HistoryMachine(RuleBasedStateMachine):
     def acknowledge(self, data: st.DataObject, current: bool) -> None:
         key = data.draw(st.sampled_from(sorted(self.items)))
         item = self.items[key]
-        signature = item.blobs[0][-SIGNATURE_BYTES:] if item.blobs is not None and current else bytes(64)
+        signatures = signatures_of(*item.blobs) if item.blobs is not None and current else bytes(64)
         noted = self.store.write_now(
-            lambda txn: acknowledge(txn, HERE[key.owner] or "nobody", key, signature, marked=True)
+            lambda txn: acknowledge(txn, HERE[key.owner] or "nobody", key, signatures, marked=True)
         )
         assert noted == (item.unsynced and current)
         if noted:

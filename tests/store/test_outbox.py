@@ -12,7 +12,7 @@ from shine_node.protocol.schedule import DeliveryState
 from shine_node.store.environment import Store, Transaction
 from shine_node.store.layout import Flag, ItemKey, Row, Table, encode_containers, pack_number
 from shine_node.store.lineage import get_doubt
-from shine_node.store.outbox import acknowledge, clear_entry, former_servers, outbox_key, put_entry
+from shine_node.store.outbox import acknowledge, clear_entry, former_servers, outbox_key, put_entry, signatures_of
 from shine_node.store.resync import begin_resync
 from tests.store.rooms import NOW, make_pair, opened
 
@@ -21,6 +21,7 @@ pytestmark = pytest.mark.core
 PAIR = make_pair("alice", "bob")
 KEY = ItemKey.of(PAIR.outgoing)
 OTHER = "Other.Server"
+SIGNATURES = PAIR.incoming.signature + PAIR.outgoing.signature
 
 
 @pytest.fixture
@@ -99,25 +100,36 @@ def test_an_entry_that_is_yet_to_be_moved_is_cleared_under_the_former_server(sto
 def test_an_acknowledged_revision_is_synced(store: Store) -> None:
     row = make_row(version=7)
     store.write_now(lambda txn: put_item(txn, row))
-    assert (
-        store.write_now(lambda txn: acknowledge(txn, OTHER.lower(), KEY, PAIR.incoming.signature, marked=True)) is True
-    )
+    assert store.write_now(lambda txn: acknowledge(txn, OTHER.lower(), KEY, SIGNATURES, marked=True)) is True
     assert entries(store) == {}
     assert row_of(store) == row._replace(flags=Flag.NONE)  # and no claim is lost: the version stays
-    assert store.write_now(lambda txn: acknowledge(txn, OTHER, KEY, PAIR.incoming.signature, marked=True)) is False
+    assert store.write_now(lambda txn: acknowledge(txn, OTHER, KEY, SIGNATURES, marked=True)) is False
 
 
 def test_an_acknowledgement_of_another_revision_changes_nothing(store: Store) -> None:
     edit = make_pair("alice", "bob", revision_ms=NOW + 5, body=b"edited")
     row = make_row()
     store.write_now(lambda txn: put_item(txn, row, incoming=edit.incoming))
-    assert store.write_now(lambda txn: acknowledge(txn, OTHER, KEY, PAIR.incoming.signature, marked=True)) is False
+    assert store.write_now(lambda txn: acknowledge(txn, OTHER, KEY, SIGNATURES, marked=True)) is False
     assert entries(store) == {outbox_key(OTHER, row): KEY.encode()}
     assert row_of(store) == row
 
 
+def test_a_revision_may_differ_in_the_outgoing_copy_alone(store: Store) -> None:
+    outgoing = PAIR.outgoing.blob[:-1] + bytes([PAIR.outgoing.blob[-1] ^ 1])
+
+    def replace(txn: Transaction) -> None:
+        put_item(txn, make_row())
+        txn.put(Table.CONTAINERS, pack_number(1), encode_containers(PAIR.incoming.blob, outgoing))
+
+    store.write_now(replace)
+    assert store.write_now(lambda txn: acknowledge(txn, OTHER, KEY, SIGNATURES, marked=True)) is False
+    signatures = signatures_of(PAIR.incoming.blob, outgoing)
+    assert store.write_now(lambda txn: acknowledge(txn, OTHER, KEY, signatures, marked=True)) is True
+
+
 def test_an_acknowledgement_of_what_is_unknown_changes_nothing(store: Store) -> None:
-    assert store.write_now(lambda txn: acknowledge(txn, OTHER, KEY, PAIR.incoming.signature, marked=True)) is False
+    assert store.write_now(lambda txn: acknowledge(txn, OTHER, KEY, SIGNATURES, marked=True)) is False
     assert entries(store) == {}
 
 
@@ -127,7 +139,7 @@ def test_an_acknowledgement_of_a_removed_item_changes_nothing(store: Store) -> N
     def work(txn: Transaction) -> bool:
         put_item(txn, row)
         txn.put(Table.CONTAINERS, pack_number(row.seq), b"")
-        return acknowledge(txn, OTHER, KEY, PAIR.incoming.signature, marked=True)
+        return acknowledge(txn, OTHER, KEY, SIGNATURES, marked=True)
 
     assert store.write_now(work) is False
     assert len(entries(store)) == 1
@@ -136,9 +148,8 @@ def test_an_acknowledgement_of_a_removed_item_changes_nothing(store: Store) -> N
 @pytest.mark.parametrize("marked", [True, False])
 def test_what_is_acknowledged_without_a_mark_is_in_doubt(store: Store, marked: bool) -> None:
     store.write_now(lambda txn: put_item(txn, make_row()))
-    signature = PAIR.incoming.signature
     for noted in (True, False):
-        assert store.write_now(lambda txn: acknowledge(txn, OTHER, KEY, signature, marked=marked)) is noted
+        assert store.write_now(lambda txn: acknowledge(txn, OTHER, KEY, SIGNATURES, marked=marked)) is noted
     with store.read() as txn:
         assert get_doubt(txn, OTHER.lower()) == (None if marked else NOW)
 
@@ -147,6 +158,6 @@ def test_the_server_before_does_not_acknowledge_for_the_one_after(store: Store) 
     # It was called while it was the owner's other server; when its answer came, the owner had chosen another one.
     row = make_row()
     store.write_now(lambda txn: put_item(txn, row, server="newer.server"))
-    assert store.write_now(lambda txn: acknowledge(txn, OTHER, KEY, PAIR.incoming.signature, marked=True)) is False
+    assert store.write_now(lambda txn: acknowledge(txn, OTHER, KEY, SIGNATURES, marked=True)) is False
     assert entries(store) == {outbox_key("newer.server", row): KEY.encode()}
     assert row_of(store) == row

@@ -85,7 +85,7 @@ def test_the_sync_id_tells_revisions_and_items_apart(store: Store) -> None:
     assert ids[0] == other
     assert ids[1] not in (one, other)
     [entry] = [entry for entry in page(store).entries if entry.sync_id == ids[1]]
-    assert entry.signature == edit.incoming.signature
+    assert entry.signatures == edit.incoming.signature + edit.outgoing.signature
 
 
 def test_pages_follow_each_other_by_their_cursor_and_miss_and_repeat_nothing(store: Store) -> None:
@@ -111,7 +111,7 @@ def test_what_is_acknowledged_meanwhile_does_not_move_the_cursor(store: Store) -
         keep(store, pair, now_ms=NOW + number)
     part = page(store, limit=2)
     for entry in part.entries:
-        assert store.write_now(lambda txn, e=entry: acknowledge(txn, "other.server", e.key, e.signature, marked=True))
+        assert store.write_now(lambda txn, e=entry: acknowledge(txn, "other.server", e.key, e.signatures, marked=True))
     assert [entry.blobs[0] for entry in page(store, after=part.cursor).entries] == [
         pair.incoming.blob for pair in pairs[2:]
     ]
@@ -173,7 +173,7 @@ def test_one_that_is_acknowledged_but_still_in_the_index_is_passed_over(store: S
 
     def spoil(txn: Transaction) -> None:
         [(index_key, key)] = list(txn.scan(Table.OUTBOX_UNSYNCED))
-        acknowledge(txn, "other.server", entry.key, entry.signature, marked=True)
+        acknowledge(txn, "other.server", entry.key, entry.signatures, marked=True)
         txn.put(Table.OUTBOX_UNSYNCED, index_key, key)
 
     store.write_now(spoil)
