@@ -16,7 +16,7 @@ from shine_node.directory.users import Users
 from shine_node.peers.asking import Peers
 from shine_node.peers.waiting import all_results
 from shine_node.protocol.access import AccessServer
-from shine_node.protocol.container import SIGNATURE_BYTES, parse_container
+from shine_node.protocol.container import parse_container
 from shine_node.protocol.errors import LinkError, PeerRefused, Refusal
 from shine_node.protocol.pair import Pair
 from shine_node.protocol.schedule import DeliveryState, Schedule
@@ -24,7 +24,8 @@ from shine_node.store.deliveries import Claim, record_result
 from shine_node.store.environment import Store, Transaction
 from shine_node.store.layout import ItemKey, Row
 from shine_node.store.messages import get_blobs, get_row, store_incoming
-from shine_node.store.outbox import acknowledge
+from shine_node.store.outbox import acknowledge, signatures_of
+from shine_node.store.users import access_servers
 
 __all__ = ["Deliverer"]
 
@@ -131,7 +132,10 @@ class Deliverer:
 
             def work(txn: Transaction) -> None:
                 for claim in claims:
-                    record_result(txn, claim, delivered=claim.key in delivered, now_ms=now_ms, schedule=self._schedule)
+                    known = claim.key in delivered
+                    row = record_result(txn, claim, delivered=known, now_ms=now_ms, schedule=self._schedule)
+                    if known and row is not None:
+                        self._give_back(txn, claim.key, row, now_ms)
 
             await self._store.write(work)
         except Refusal as refusal:
@@ -208,11 +212,22 @@ class Deliverer:
         other = self._users.other_server(key.owner)
         if other is None or not await self._attempts.hand_over(other, copies):
             return
-        signature = copies.incoming[-SIGNATURE_BYTES:]
+        signatures = signatures_of(copies.incoming, copies.outgoing)
         try:
-            await self._store.write(lambda txn: acknowledge(txn, other.server_login, key, signature, marked=False))
+            await self._store.write(lambda txn: acknowledge(txn, other.server_login, key, signatures, marked=False))
         except Refusal as refusal:
             log.warning("it was not noted that %s has a pair, it will get it again: %s", other.server_login, refusal)
+
+    def _give_back(self, txn: Transaction, key: ItemKey, row: Row, now_ms: int) -> None:
+        """Store the recipient's copy of a message that was delivered, where this server is one of the recipient's.
+
+        It has had the copy, unless it was restored from a backup since, or the recipient has come here.
+        """
+        own, (incoming, _) = self._users.own_login, get_blobs(txn, row)
+        routes = access_servers(txn, key.peer)
+        if any(route.server_login.lower() == own for route in routes):
+            copy = parse_container(incoming, max_body_bytes=len(incoming))
+            store_incoming(txn, copy, now_ms=now_ms, own_login=own)
 
     async def _reach_recipient(self, copies: Copies) -> bool:
         """Call the recipient's servers; where this one has become one of them, storing it here is success enough."""

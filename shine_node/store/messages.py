@@ -30,7 +30,7 @@ from shine_node.store.layout import (
     unpack_number,
 )
 from shine_node.store.lineage import note_doubt
-from shine_node.store.outbox import acknowledge, clear_entry, put_entry
+from shine_node.store.outbox import acknowledge, clear_entry, put_entry, signatures_of
 from shine_node.store.users import access_servers, other_server
 
 __all__ = [
@@ -111,7 +111,8 @@ def store_pair(
             delivered by being stored.
         unrouted: the schedule to begin with instead where the recipient has no access server: no route is an attempt
             that has failed, and needs no second transaction to say so.
-        settling: it is too old to be sent; the owner's other server is asked what became of it (§6).
+        settling: it is too old to be sent, also to this server where the recipient has it; the owner's other server is
+            asked what became of it (§6).
         from_server: who brought it, where that is a server that says its name: the owner's other server has it then.
 
     Raises:
@@ -125,7 +126,7 @@ def store_pair(
     routes = access_servers(txn, incoming.message.to_login)
     recipient_here = any(server.server_login.lower() == own_login for server in routes)
     if arrival in _STORED_ARRIVALS:
-        if recipient_here:
+        if recipient_here and not settling:
             delivery = None
         elif not routes:
             delivery = unrouted or delivery
@@ -144,10 +145,11 @@ def store_pair(
         )
         _follow(txn, outgoing, key, now_ms, own_login)
     elif arrival is Arrival.SAME and row is not None:
-        row = _same(txn, key, row, incoming.signature, own_login, from_server)
+        row = _same(txn, key, row, signatures_of(incoming.blob, outgoing.blob), own_login, from_server)
     if row is None:
         raise AssertionError("a judged pair has a row")
-    if recipient_here and not row.removed:  # what was removed does not come back because its recipient came here
+    # What was removed does not come back because its recipient came here.
+    if recipient_here and not settling and not row.removed:
         store_incoming(txn, incoming, now_ms=now_ms, own_login=own_login)
     remote = row.flags & Flag.UNSYNCED or any(server.server_login.lower() != own_login for server in routes)
     return Stored(arrival, row, bool(remote))
@@ -168,7 +170,7 @@ def store_incoming(
         row = _replace(txn, key, row, container.blob, b"", container.revision_ms, now_ms, own_login, from_server, None)
         _follow(txn, container, key, now_ms, own_login)
     elif arrival is Arrival.SAME and row is not None:
-        row = _same(txn, key, row, container.signature, own_login, from_server)
+        row = _same(txn, key, row, signatures_of(container.blob, b""), own_login, from_server)
     if row is None:
         raise AssertionError("a judged copy has a row")
     return Stored(arrival, row)
@@ -243,10 +245,10 @@ def _replace(
     return row
 
 
-def _same(txn: Transaction, key: ItemKey, row: Row, signature: bytes, own_login: str, from_server: str | None) -> Row:
+def _same(txn: Transaction, key: ItemKey, row: Row, signatures: bytes, own_login: str, from_server: str | None) -> Row:
     """Take note that the owner's other server has these very bytes, where it is the one that brought them."""
     other = _other_login(txn, key.owner, own_login)
-    if other is not None and _is(other, from_server) and acknowledge(txn, other, key, signature, marked=False):
+    if other is not None and _is(other, from_server) and acknowledge(txn, other, key, signatures, marked=False):
         return row._replace(flags=row.flags & ~Flag.UNSYNCED)
     return row
 

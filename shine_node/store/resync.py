@@ -201,7 +201,7 @@ def _history(txn: Transaction, owner: str, after: bytes, limit: int) -> list[tup
 def _mark(txn: Transaction, key: bytes, row: Row, former: str, other: str) -> None:
     if row.removed or not row.seq:
         return
-    if former and row.flags & Flag.UNSYNCED:
+    if former:  # also where the server of now has acknowledged it already
         txn.delete(Table.OUTBOX_UNSYNCED, outbox_key(former, row))
     flags = row.flags | Flag.UNSYNCED if other else row.flags & ~Flag.UNSYNCED
     if flags != row.flags:

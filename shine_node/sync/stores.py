@@ -51,6 +51,11 @@ class PeerStores:
         self._clock = clock
         self._own_login = own_login
         self._restored_at: dict[str, float] = {}
+        self._lacking: set[str] = set()
+        """The servers that have said that they were restored, and have not been sent everything yet.
+
+        Only their first session says so on one connection: the next begins as if there were nothing to say.
+        """
 
     def kept(self, server: str) -> str:
         """Return the mark that is kept of a server, in lower case; it is to be echoed."""
@@ -78,8 +83,11 @@ class PeerStores:
         if echoed != kept:
             return False  # the caller has not said yet whether it holds that
         if restored and kept:
+            self._lacking.add(server)
+        if server in self._lacking:
             await self._send_anew(server, mark)
-        elif doubt is not None:
+            return False
+        if doubt is not None:
             await self._store.write(lambda txn: _settle(txn, server, mark))
         return not restored
 
@@ -100,6 +108,7 @@ class PeerStores:
         log.warning("%s was restored from a backup; %d users' entries are sent to it anew", server, len(owners))
         await self._begin(owners, since_ms=0)
         await self._store.write(lambda txn: put_peer_mark(txn, server, mark))
+        self._lacking.discard(server)
         self._restored_at.pop(server, None)
         if len(self._restored_at) >= MAX_SERVERS:
             del self._restored_at[next(iter(self._restored_at))]

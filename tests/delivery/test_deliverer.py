@@ -424,6 +424,21 @@ def test_a_synced_pair_that_is_too_old_is_settled_by_asking(
     run(story())
 
 
+@pytest.mark.parametrize("says", [True, False])
+def test_a_recipient_who_is_here_gets_back_what_was_delivered(tmp_path: Path, says: bool) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            await alice_and_bob(rooms, bob=(OWN, "r2"))
+            old = OLD[0]
+            await sync_old(rooms, old)
+            rooms.peers.on("a2", STATUS, answers(known=True, delivered=says))
+            await rooms.deliverer.settle(await claim_old(rooms))
+            assert rooms.blobs(old, Direction.IN) == ((old.incoming.blob, b"") if says else None)
+            assert rooms.peers.summary == [("a2", STATUS)], "nobody else is told"
+
+    run(story())
+
+
 def test_each_server_is_asked_about_its_messages_one_after_the_other(tmp_path: Path) -> None:
     async def story() -> None:
         async with Rooms(tmp_path) as rooms:

@@ -234,8 +234,12 @@ def test_what_is_synced_for_a_recipient_of_this_server(tmp_path: Path) -> None:
             await alice_and_bob(rooms, bob=(OWN, "r2"))
             old = make_pair("alice", "bob", time_ms=NOW - 40 * DAY)
             row = await synced(rooms, old)
+            assert (row.state, row.flags) == (DeliveryState.ACCEPTED, Flag.SETTLING)
+            assert rooms.recipients_row(old) is None, "nothing of an hour or older is sent to the recipient"
+            young = make_pair("alice", "bob", nonce=3)
+            row = await synced(rooms, young)
             assert (row.state, row.flags, row.delivery) == (DeliveryState.DELIVERED, Flag.NONE, None)
-            assert rooms.blobs(old, Direction.IN) == (old.incoming.blob, b"")
+            assert rooms.blobs(young, Direction.IN) == (young.incoming.blob, b"")
             copy = make_copy("alice", "bob", 1, nonce=2)
             stored_copy = await rooms.intake.sync_incoming(copy.blob, owner="bob", from_server="R2")
             assert stored_copy.row.flags is Flag.NONE, "the other server has it"

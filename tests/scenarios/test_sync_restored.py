@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from shine_node.client.messages import SignedPair
+from shine_node.client.settings import make_setting
+from shine_node.protocol.settings import setting_payload
+from shine_node.store.settings import list_settings
 from tests.scenarios.sync_world import alice_at_two, equal, history, keep_copy, restore_copy, session, unsynced
 from tests.scenarios.world import HOUR, Home, Person, World, tell
 
@@ -20,6 +23,13 @@ async def write(world: World, home: Home, author: Person, *texts: str, to_login:
         pairs.append(pair)
         await world.passes(1)
     return pairs
+
+
+async def set_params(world: World, home: Home, owner: Person, **params: str) -> None:
+    """Set some of a person's settings."""
+    for param, value in params.items():
+        setting = make_setting(owner.identity, param, value, time_ms=world.clock.now_ms())
+        await home.request("UpsertUserParam", setting_payload(setting))
 
 
 async def restored(world: World, home: Home) -> None:
@@ -190,5 +200,82 @@ def test_what_a_restored_server_learns_anew_reaches_those_who_asked_before(tmp_p
         await world.person("frank", a2)
         await session(world, 12)
         assert a1.node.users.get("frank") is not None
+
+    tell(tmp_path, story)
+
+
+def test_restored_twice_in_a_few_minutes(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        a1, a2, _, alice = await alice_at_two(world)
+        await write(world, a1, alice, "before the backup")
+        await session(world, 2)
+        await a2.stop()
+        keep_copy(a2)
+        await a2.start()
+        await session(world, 2)
+        lost = await write(world, a1, alice, *(f"lost {number}" for number in range(5)))
+        await session(world, 3)
+        await restored(world, a2)
+        await session(world, 3)
+        assert equal(a1, a2)
+        await restored(world, a2)
+        await session(world, 2)
+        await write(world, a1, alice, "life goes on")
+        await session(world, 30)
+        assert equal(a1, a2)
+        assert all(a2.blobs(pair.outgoing_key) == (pair.incoming, pair.outgoing) for pair in lost)
+
+    tell(tmp_path, story)
+
+
+def test_a_setting_that_it_had_brought_comes_back(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        a1, a2, _, alice = await alice_at_two(world)
+        await set_params(world, a2, alice, old="1")
+        await session(world, 3)
+        await a2.stop()
+        keep_copy(a2)
+        await a2.start()
+        await session(world, 3)
+        await set_params(world, a2, alice, theme="dark", old="2")
+        await session(world)
+        await restored(world, a2)
+        await session(world, 3)
+        for home in (a1, a2):
+            with home.node.store.read() as txn:
+                found = {setting.param: setting.value for setting in list_settings(txn, "alice")}
+            assert found == {"theme": "dark", "old": "2"}
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.parametrize("delivered", [False, True])
+def test_its_own_user_gets_back_what_was_delivered_and_nothing_that_had_failed(tmp_path: Path, delivered: bool) -> None:
+    """Bob is at ``a2`` alone, the other server of alice, who writes to him at ``a1``."""
+
+    async def story(world: World) -> None:
+        a1, a2 = await world.homes("a1", "a2")
+        alice = await world.person("alice", a1, a2)
+        await world.person("bob", a2, known_at=(a1,))
+        await session(world, 2)
+        await a2.stop()
+        keep_copy(a2)
+        if delivered:
+            await a2.start()
+            await session(world)
+        [pair] = await write(world, a1, alice, "yesterday")
+        await world.passes(HOUR + 60)
+        assert a1.state(pair) == ("delivered" if delivered else "failed")
+        if delivered:
+            await a2.stop()
+            restore_copy(a2)
+        world.clock.jump(24 * 3600 * 1000)
+        await a2.start()
+        assert not a2.has(pair)
+        await session(world, 3)
+        await world.passes(2 * HOUR)
+        assert equal(a1, a2)
+        assert a2.state(pair) == a1.state(pair) == ("delivered" if delivered else "failed")
+        assert a2.has(pair) is delivered
 
     tell(tmp_path, story)

@@ -208,7 +208,10 @@ def test_a_pair_that_is_only_asked_about(store: Store) -> None:
     assert put(asked).row.flags is Flag.SETTLING
     with store.read() as txn:
         assert [key for key, _ in txn.scan(Table.DUE_SETTLING)] == [time_key(NOW, 1)]
-    assert put(here).row.flags is Flag.NONE, "its recipient is here: nobody need be asked"
+    assert put(here).row.flags is Flag.SETTLING, "it is never sent, not even from here to here"
+    assert row_of(store, here.incoming) is None
+    put_pair(store, make_pair("alice", "bob", revision_ms=NOW + 1))
+    assert row_of(store, here.incoming) is not None
     put_pair(store, make_pair("alice", "carol", revision_ms=NOW + 1))
     assert due(store) == {time_key(NOW + 60_000, 1): ItemKey.of(asked.outgoing)}
     with store.read() as txn:

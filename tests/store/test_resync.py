@@ -9,8 +9,9 @@ import pytest
 
 from shine_node.protocol.settings import Setting
 from shine_node.store.environment import Store, Transaction
-from shine_node.store.layout import Table, pack_number
+from shine_node.store.layout import ItemKey, Table, pack_number
 from shine_node.store.messages import store_incoming, store_pair
+from shine_node.store.outbox import acknowledge, signatures_of
 from shine_node.store.resync import (
     FIRST,
     Counts,
@@ -25,7 +26,7 @@ from shine_node.store.resync import (
     step_resync,
 )
 from shine_node.store.settings import put_setting
-from tests.store.rooms import NOW, OWN, check_indexes, make_pair, opened, register, tombstone_of
+from tests.store.rooms import NOW, OWN, check_indexes, make_copy, make_pair, opened, register, tombstone_of
 
 pytestmark = pytest.mark.core
 
@@ -308,3 +309,43 @@ def test_how_the_work_is_stored(store: Store) -> None:
     store.write_now(lambda txn: begin_resync(txn, "alice", former="Before", since_ms=7))
     with store.read() as txn:
         assert dict(txn.scan(Table.RESYNC)) == {b"alice\0" + pack_number(1): b"before\0" + pack_number(7) + b"s"}
+
+
+def test_a_server_that_acknowledges_between_two_works_leaves_no_row_of_the_one_before(store: Store) -> None:
+    """Everything was to be sent anew, then the other server was replaced; the new one is quick."""
+    copy = make_copy("carol", "alice", 1)
+
+    def replaced(txn: Transaction) -> None:
+        register(txn, "alice", OWN, OTHER)
+        register(txn, "carol", "far.away")
+        store_incoming(txn, copy, now_ms=NOW, own_login=OWN)
+        begin_resync(txn, "alice")
+        moves(txn, OWN, "newer.server", former=OTHER, time_ms=NOW + 1)
+
+    def takes(txn: Transaction) -> bool:
+        return acknowledge(txn, "newer.server", ItemKey.of(copy), signatures_of(copy.blob, b""), marked=True)
+
+    store.write_now(replaced)
+    assert [step(store, 100) for _ in range(2)] == [0, 1]
+    assert store.write_now(takes) is True
+    finish(store, 100)
+    assert unsynced(store) == [("newer.server", 0, 1)]
+    assert store.write_now(takes) is True
+    assert unsynced(store) == []
+
+
+def test_an_edit_between_two_works_leaves_no_row_of_the_server_before(store: Store) -> None:
+    copy, edit = make_copy("carol", "alice", 1), make_copy("carol", "alice", 1, revision_ms=NOW + 9)
+
+    def replaced(txn: Transaction) -> None:
+        register(txn, "alice", OWN, OTHER)
+        register(txn, "carol", "far.away")
+        store_incoming(txn, copy, now_ms=NOW, own_login=OWN)
+        begin_resync(txn, "alice")
+        moves(txn, OWN, "newer.server", former=OTHER, time_ms=NOW + 1)
+
+    store.write_now(replaced)
+    assert [step(store, 100) for _ in range(2)] == [0, 1]
+    store.write_now(lambda txn: store_incoming(txn, edit, now_ms=NOW + 9, own_login=OWN))
+    finish(store, 100)
+    assert unsynced(store) == [("newer.server", 0, 1)]

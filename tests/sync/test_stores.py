@@ -201,6 +201,27 @@ def test_the_word_of_one_that_has_not_been_asked_does_nothing(tmp_path: Path, ke
     asyncio.run(story())
 
 
+def test_who_waits_to_be_sent_everything_need_not_say_so_again(tmp_path: Path) -> None:
+    """Its next session on the same connection begins as if there were nothing to say."""
+
+    async def story() -> None:
+        async with room(tmp_path) as r:
+            await r.keep("run1-9")
+            await r.hear("run2-1", echoed="run1-9", restored=True)
+            await r.finish()
+            assert await r.hear("run2-2", echoed="run2-1")
+            assert not await r.hear("run3-1", echoed="run2-1", restored=True)
+            await r.doubts()
+            assert not await r.hear("run3-2", echoed="run2-1")
+            assert (r.resyncs(), r.stores.kept(SERVER)) == (0, "run2-1")
+            await r.clock.advance(stores_module.RESTORED_PAUSE)
+            assert not await r.hear("run3-3", echoed="run2-1")
+            assert (r.resyncs(), r.stores.kept(SERVER)) == (1, "run3-3")
+            assert await r.hear("run3-4", echoed="run3-3")
+
+    asyncio.run(story())
+
+
 def test_everything_is_sent_anew_only_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stores_module, "MAX_SERVERS", 1)
 
