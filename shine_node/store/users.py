@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import orjson
 
@@ -22,6 +23,7 @@ from shine_node.store.layout import Table, pack_number, unpack_number
 
 __all__ = [
     "Registration",
+    "SharedPage",
     "access_servers",
     "add_record",
     "count_records",
@@ -33,6 +35,7 @@ __all__ = [
     "list_users",
     "other_server",
     "records_after",
+    "shared_after",
 ]
 
 
@@ -49,6 +52,16 @@ class Registration:
         self.record = record
         self.local = local
         self.bch_limit = bch_limit
+
+
+class SharedPage(NamedTuple):
+    """Newest records of owners of two servers."""
+
+    records: list[tuple[int, AccessRecord]]
+    """With the numbers under which this server learned them, which rise."""
+    seq: int
+    """Up to which number it has been looked."""
+    more: bool
 
 
 def add_record(txn: Transaction, record: AccessRecord, *, local: bool = False, bch_limit: int | None = None) -> bool:
@@ -156,6 +169,27 @@ def records_after(txn: Transaction, seq: int, limit: int) -> list[tuple[int, Acc
         registration = _decode(value)
         found.append((unpack_number(key), registration.record, registration.local))
     return found
+
+
+def shared_after(txn: Transaction, server: str, own_login: str, *, seq: int, rows: int) -> SharedPage:
+    """Return the newest records, learned after a number, of those who have this server and a certain other one.
+
+    Args:
+        server: the other server's login, in lower case.
+        own_login: this server's login, in lower case.
+        rows: how many records are looked at, at most.
+    """
+    found: list[tuple[int, AccessRecord]] = []
+    for looked_at, (key, value) in enumerate(txn.scan(Table.ACCESS_RECORDS, pack_number(seq + 1))):
+        if looked_at == rows:
+            return SharedPage(found, seq, True)
+        seq, login = unpack_number(key), orjson.loads(value)["login"].lower()
+        other = other_server(txn, login, own_login)
+        if other is not None and other.server_login.lower() == server:
+            record, newest = _decode(value).record, get_registration(txn, login)
+            if newest is not None and _same(record, newest.record):
+                found.append((seq, record))
+    return SharedPage(found, seq, False)
 
 
 def _records(txn: Transaction, prefix: bytes) -> Iterator[AccessRecord]:

@@ -25,6 +25,7 @@ from shine_node.store.users import (
     list_users,
     other_server,
     records_after,
+    shared_after,
 )
 from tests.store.rooms import NOW, OWN, identity, opened, servers
 
@@ -253,3 +254,29 @@ def test_two_records_of_one_time_are_in_the_order_of_their_signatures(tmp_path: 
                 assert count_records(txn, "alice") == 2
                 assert has_record(txn, lesser)
                 assert not has_record(txn, lesser._replace(signature=bytes(64)))
+
+
+def test_newest_records_of_those_who_share_two_servers(store: Store) -> None:
+    old, moved = make_record("alice", OWN, "two", time_ms=NOW - 1), make_record("Alice", "TWO", OWN)
+    bob, gone = make_record("bob", OWN, "two"), make_record("carol", OWN, "two", time_ms=NOW - 1)
+    older = make_record("bob", OWN, "two", time_ms=NOW - 9)
+    rest = [make_record("carol", "two"), make_record("dave", OWN), make_record("erin", OWN, "three"), older]
+    add(store, old, bob, moved, gone, *rest)
+
+    def page(seq: int, rows: int) -> tuple[list[tuple[int, AccessRecord]], int, bool]:
+        with store.read() as txn:
+            return tuple(shared_after(txn, "two", OWN, seq=seq, rows=rows))
+
+    assert page(0, 8) == ([(2, bob), (3, moved)], 8, False)
+    assert page(0, 7) == ([(2, bob), (3, moved)], 7, True)
+    assert page(0, 2) == ([(2, bob)], 2, True)
+    assert page(2, 2) == ([(3, moved)], 4, True)
+    assert page(3, 9) == ([], 8, False)
+    assert page(8, 1) == ([], 8, False)
+
+
+def test_a_lost_row_of_a_user_shares_nothing(store: Store) -> None:
+    add(store, make_record("alice", OWN, "two"))
+    store.write_now(lambda txn: txn.delete(Table.USERS, b"alice"))
+    with store.read() as txn:
+        assert shared_after(txn, "two", OWN, seq=0, rows=9) == ([], 1, False)
