@@ -22,7 +22,7 @@ class Ending(enum.IntEnum):
     """How a part of a session ended; of several parts, the greatest says how the turn did."""
 
     DONE = 0
-    """The peer had no more."""
+    """There was no more."""
     LATER = 1
     """There is more, and nothing of what came could be used: it is gone on with at the next interval."""
     AT_ONCE = 2

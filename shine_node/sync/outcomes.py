@@ -16,7 +16,7 @@ class Outcome(NamedTuple):
     """Times are Unix milliseconds, ``None`` for never; ``problem`` is empty where the last session ended well."""
 
     well_at_ms: int | None
-    """When a session ended last of which each part had fetched all."""
+    """When a session ended last of which each part had come to its end."""
     not_since_ms: int | None
     """When the first session ended that did not, after that one."""
     problem: str

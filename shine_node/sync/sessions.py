@@ -150,7 +150,7 @@ class Sessions:
                 problem = problem or f"{step.name}: a defect, which is in the log"
             else:
                 if ended is not Ending.DONE:
-                    problem = problem or f"{step.name}: there is more, and it is being fetched"
+                    problem = problem or f"{step.name}: there is more, which is under way"
                 left = max(left, ended)
         self.outcomes.note(peer.server_login, problem)
         return left

@@ -396,7 +396,7 @@ def test_how_the_sessions_have_ended() -> None:
             assert outcome("server2") == (well, None, "")
             w.slow, w.ending = {"Server2"}, Ending.AT_ONCE
             await w.clock.advance(INTERVAL + LONE_PART_SECONDS)
-            more = "first: there is more, and it is being fetched"
+            more = "first: there is more, which is under way"
             assert outcome("server2") == (well, w.clock.now_ms(), more)
 
     run(story())
