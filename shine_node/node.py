@@ -32,6 +32,7 @@ from shine_node.parts import (
     StartError,
     lay_ground,
     make_access_pull,
+    make_access_push,
     make_deliverer,
     make_intake,
     make_lookup,
@@ -122,6 +123,8 @@ class Node:
                 Step("access records", access_pull.step),
                 Step("settings", settings_pull.step),
                 Step("messages", message_pull.step),
+                # Last: a peer that does not answer it must not keep what went before from its turn.
+                Step("records told", make_access_push(ground, self.pool).step),
             ],
             clock=self._clock,
             interval_seconds=config.sync.interval_seconds,

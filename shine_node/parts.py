@@ -14,6 +14,7 @@ from shine_node.delivery.intake import Intake
 from shine_node.delivery.worker import Worker
 from shine_node.directory.lookup import Lookup
 from shine_node.directory.peers import PeerDirectory
+from shine_node.directory.pushing import AccessPush
 from shine_node.directory.settings import Settings
 from shine_node.directory.sharing import AccessPull
 from shine_node.directory.users import Users
@@ -31,6 +32,7 @@ __all__ = [
     "StartError",
     "lay_ground",
     "make_access_pull",
+    "make_access_push",
     "make_deliverer",
     "make_intake",
     "make_lookup",
@@ -158,6 +160,17 @@ def make_access_pull(ground: Ground, pool: Pool, *, takes_anyone: Callable[[], b
         max_frame_bytes=config.limits.max_frame_bytes,
         clock=ground.clock,
         interval_seconds=config.sync.access_interval_seconds,
+    )
+
+
+def make_access_push(ground: Ground, pool: Pool) -> AccessPush:
+    """Make what tells the other servers of this server's users their newest records."""
+    return AccessPush(
+        readers=ground.readers,
+        users=ground.users,
+        peers=pool,
+        clock=ground.clock,
+        interval_seconds=ground.config.sync.access_interval_seconds,
     )
 
 

@@ -18,6 +18,7 @@ from shine_node.parts import (
     StartError,
     lay_ground,
     make_access_pull,
+    make_access_push,
     make_deliverer,
     make_intake,
     make_lookup,
@@ -191,3 +192,8 @@ def test_records_are_asked_for_as_the_configuration_says(tmp_path: Path) -> None
     with ground_of(config(tmp_path, sync={"pageLimit": 7, "accessIntervalSeconds": 77})) as ground:
         pull = make_access_pull(ground, pool_of(ground), takes_anyone=lambda: True)
         assert (pull._page_limit, pull._interval_seconds) == (7, 77)
+
+
+def test_records_are_told_as_the_configuration_says(tmp_path: Path) -> None:
+    with ground_of(config(tmp_path, sync={"accessIntervalSeconds": 77})) as ground:
+        assert make_access_push(ground, pool_of(ground))._interval_seconds == 77

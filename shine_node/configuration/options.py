@@ -249,7 +249,7 @@ OPTIONS = (
         "accessIntervalSeconds",
         Number(1, 86400),
         300,
-        "Seconds, at least, between two requests for a peer's access records.",
+        "Seconds, at least, between two exchanges of access records with the same server.",
     ),
     Option("sync", "pageLimit", Number(1, 500), 100, "Entries to ask for at a time."),
     Option(

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from shine_node.clock import Clock
 from shine_node.delivery.background import Background
+from shine_node.directory.pushing import tell_record
 from shine_node.directory.users import Users
 from shine_node.peers.asking import Peers
 from shine_node.peers.waiting import within
-from shine_node.protocol.access import AccessRecord, AccessServer, record_payload
+from shine_node.protocol.access import AccessRecord, AccessServer
 from shine_node.protocol.errors import LinkError, PeerRefused
 
 __all__ = ["Tellings"]
@@ -121,7 +122,7 @@ class Tellings:
 
     async def _tell(self, server: AccessServer, record: AccessRecord) -> bool:
         try:
-            await self._peers.request(server, "SetUserAccess", record_payload(record))
+            await tell_record(self._peers, server, record)
         except PeerRefused as refused:
             log.info("a record of %s was not taken: %s", record.login, refused)
             return False

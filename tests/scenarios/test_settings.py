@@ -279,7 +279,7 @@ def asked(peer: ScriptedPeer) -> list[dict[str, Any]]:
 def test_settings_come_before_messages_and_a_peer_without_a_capability_is_not_asked(tmp_path: Path) -> None:
     async def story() -> None:
         alice = Identity.generate("Alice")
-        ops = ("AccessDataSyncBatch", OP, "DmSyncBatch")
+        ops = ("AccessDataSyncBatch", OP, "DmSyncBatch", "SetUserAccess")
 
         async def ends(connection: PeerConnection, request: dict[str, Any]) -> None:
             payload = {"items": [], "records": [], "nextSeq": 0, "cursor": "", "hasMore": False}
@@ -296,12 +296,12 @@ def test_settings_come_before_messages_and_a_peer_without_a_capability_is_not_as
                     there = server.access._replace(server_login=peer.login, url=peer.url)
                     record = user.access_record([server.access, there], time_ms=now_ms() - 10)
                     await server.request("AddUser", record_payload(record))
-                await both.until(lambda: len(both.requests) >= 5)
-                await plain.until(lambda: len(plain.requests) >= 1)
+                await both.until(lambda: len(both.requests) >= 6)
+                await plain.until(lambda: len(plain.requests) >= 2)
                 wanted = [request["op"] for request in both.requests if request["op"] in ops]
-                assert wanted[:3] == list(ops)
-                assert wanted[3:5] == list(ops[1:]), "access records have an interval of their own"
-                assert {request["op"] for request in plain.requests} == {"AccessDataSyncBatch"}
+                assert wanted[:4] == list(ops)
+                assert wanted[4:6] == list(ops[1:3]), "access records have an interval of their own"
+                assert {request["op"] for request in plain.requests} == {"AccessDataSyncBatch", "SetUserAccess"}
             finally:
                 await server.discard()
 

@@ -279,3 +279,73 @@ def test_its_own_user_gets_back_what_was_delivered_and_nothing_that_had_failed(t
         assert a2.has(pair) is delivered
 
     tell(tmp_path, story)
+
+
+@pytest.mark.parametrize("backup", ["before she came", "before she took another server"])
+def test_restored_to_before_the_move_it_is_told_of_it_by_the_other_one(tmp_path: Path, backup: str) -> None:
+    """It does not know whom to ask; what her devices of before have signed, it can check again too."""
+
+    async def story(world: World) -> None:
+        a1, a2 = await world.homes("a1", "a2")
+        r1 = await world.scripted("r1")
+        if backup == "before she came":
+            await a1.stop()
+            keep_copy(a1)
+            await a1.start()
+        alice = await world.person("alice", a1)
+        await world.person("bob", r1, known_at=(a1, a2))
+        await write(world, a1, alice, "before the move")
+        if backup != "before she came":
+            await a1.stop()
+            keep_copy(a1)
+            await a1.start()
+        for text in ("with another phone", "and with one more"):
+            await world.passes(100)  # a record of the world is a minute old when it is signed
+            alice.takes_a_new_device()
+            await world.moves(alice, a1)
+            await write(world, a1, alice, text)
+        await world.passes(100)
+        alice.takes_a_new_device()
+        await world.moves(alice, a1, a2)
+        await write(world, a1, alice, "after the move")
+        await session(world, 12)
+        assert equal(a1, a2)
+        kept, records = history(a1), a1.node.users.records("alice")
+        assert a2.node.users.records("alice") == records
+        assert len(records) == 4
+
+        await restored(world, a1)
+        assert history(a1) != kept
+        await session(world, 14)
+        assert a1.node.users.records("alice") == records
+        assert equal(a1, a2)
+        assert history(a1) == kept
+        await write(world, a2, alice, "and she goes on")
+        await write(world, a1, alice, "at both")
+        await session(world, 2)
+        assert equal(a1, a2)
+
+    tell(tmp_path, story)
+
+
+def test_what_it_took_before_it_was_told_of_the_move_goes_to_the_other_one(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        a1, a2 = await world.homes("a1", "a2")
+        r1 = await world.scripted("r1")
+        alice = await world.person("alice", a1)
+        await world.person("bob", r1, known_at=(a1, a2))
+        await a1.stop()
+        keep_copy(a1)
+        await a1.start()
+        await world.moves(alice, a1, a2)
+        await write(world, a2, alice, "after the move")
+        await session(world, 3)
+        await a2.stop()
+        await restored(world, a1)
+        [alone] = await write(world, a1, alice, "alone")
+        await a2.start()
+        await session(world, 14)
+        assert equal(a1, a2)
+        assert a2.blobs(alone.outgoing_key) == (alone.incoming, alone.outgoing)
+
+    tell(tmp_path, story)
