@@ -150,6 +150,7 @@ class Node:
                     feed=feed,
                     store=self.store,
                     readers=self._readers,
+                    clock=self._clock,
                     max_frame_bytes=max_frame_bytes,
                     stores=peer_stores,
                 )

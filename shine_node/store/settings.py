@@ -52,11 +52,13 @@ class UnsyncedSetting(NamedTuple):
 
 
 class SettingsPage(NamedTuple):
-    """Some settings, where the next page begins, and whether there is more."""
+    """Some settings, where the next page begins, whether there is more, and the first that was passed over."""
 
     entries: list[UnsyncedSetting]
     cursor: bytes
     more: bool
+    too_large: str = ""
+    """The ``syncId`` of the first setting that was passed over because the asking server could not take it."""
 
 
 def get_setting(txn: Transaction, login: str, param: str) -> Setting | None:
@@ -129,9 +131,16 @@ def put_setting(
 
 
 def read_unsynced(
-    txn: Transaction, server: str, *, serves: Callable[[str], bool], after: bytes, limit: int, max_bytes: int
+    txn: Transaction,
+    server: str,
+    *,
+    serves: Callable[[str], bool],
+    after: bytes,
+    limit: int,
+    max_bytes: int,
+    peer_bytes: int | None = None,
 ) -> SettingsPage:
-    """Return the next unsynced settings of a server, oldest change first; one in any case, however long.
+    """Return the next unsynced settings, oldest change first; one in any case, unless the server cannot take it.
 
     Args:
         server: the asking server's login.
@@ -139,27 +148,38 @@ def read_unsynced(
         after: the cursor of the page before, ``b""`` to begin.
         limit: how many at most.
         max_bytes: of all settings as they travel.
+        peer_bytes: what the asking server can take of them at once; ``None``: it has not said so. A setting that alone
+            takes more is passed over, and no more than ``max_bytes`` of such are looked at.
     """
+    room = max_bytes if peer_bytes is None else min(max_bytes, peer_bytes)
     prefix = server.lower().encode() + b"\0"
     entries: list[UnsyncedSetting] = []
-    cursor, size, looked_at = after, 0, 0
+    cursor, too_large = after, ""
+    size, passed, looked_at = 0, 0, 0
     for row in txn.scan_keys(Table.SETTINGS_UNSYNCED, max(after, prefix), prefix=prefix):
         if row == after:
             continue
         if looked_at == MAX_LOOKED_AT:
-            return SettingsPage(entries, cursor, True)
+            return SettingsPage(entries, cursor, True, too_large)
         looked_at += 1
         key = row[len(prefix) + _NUMBER_BYTES :]
         login, _, param = key.decode().partition("\0")
         value = txn.get(Table.SETTINGS, key) if serves(login) else None
         if value is not None:
-            size += FRAME_BYTES + len(value) - _NUMBER_BYTES
-            if entries and (len(entries) == limit or size > max_bytes):
-                return SettingsPage(entries, cursor, True)
+            length = FRAME_BYTES + len(value) - _NUMBER_BYTES
+            if entries and (len(entries) == limit or size + length > room):
+                return SettingsPage(entries, cursor, True, too_large)
             changed_at_ms, setting = _decode(value)
-            entries.append(UnsyncedSetting(row, f"{changed_at_ms:x}/{login}/{param}", setting))
+            sync_id = f"{changed_at_ms:x}/{login}/{param}"
+            if peer_bytes is not None and length > peer_bytes:
+                too_large, passed = too_large or sync_id, passed + length
+                if passed > max_bytes:
+                    return SettingsPage(entries, row, True, too_large)
+            else:
+                entries.append(UnsyncedSetting(row, sync_id, setting))
+                size += length
         cursor = row
-    return SettingsPage(entries, cursor, False)
+    return SettingsPage(entries, cursor, False, too_large)
 
 
 def acknowledge_setting(txn: Transaction, row: bytes) -> bool:

@@ -39,11 +39,13 @@ class Entry(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Some entries, where the next page begins, and whether there is more."""
+    """Some entries, where the next page begins, whether there is more, and the first that was passed over."""
 
     entries: list[Entry]
     cursor: bytes
     more: bool
+    too_large: str = ""
+    """The ``syncId`` of the first entry that was passed over because the asking server could not take it."""
 
 
 def read_page(
@@ -54,8 +56,9 @@ def read_page(
     after: bytes,
     limit: int,
     max_bytes: int,
+    peer_bytes: int | None = None,
 ) -> Page:
-    """Return the next unsynced entries of a server; one entry in any case, however long.
+    """Return the next unsynced entries of a server; one entry in any case, unless that server cannot take it.
 
     Args:
         server: the asking server's login.
@@ -63,25 +66,35 @@ def read_page(
         after: the cursor of the page before, ``b""`` to begin.
         limit: how many entries at most.
         max_bytes: of all entries as they travel, with their copies as Base64.
+        peer_bytes: what the asking server can take of them at once; ``None``: it has not said so. An entry that alone
+            takes more is passed over, and no more than ``max_bytes`` of such are looked at.
     """
+    room = max_bytes if peer_bytes is None else min(max_bytes, peer_bytes)
     prefix = server.lower().encode() + b"\0"
     entries: list[Entry] = []
-    cursor, size, looked_at = after, 0, 0
+    cursor, too_large = after, ""
+    size, passed, looked_at = 0, 0, 0
     for index_key, encoded in txn.scan(Table.OUTBOX_UNSYNCED, max(after, prefix), prefix=prefix):
         if index_key == after:
             continue
         if looked_at == MAX_LOOKED_AT:
-            return Page(entries, cursor, True)
+            return Page(entries, cursor, True, too_large)
         looked_at += 1
         key = ItemKey.decode(encoded)
         entry = _entry(txn, server, key, index_key) if serves(key.owner) else None
         if entry is not None:
-            size += FRAME_BYTES + sum((len(blob) + 2) // 3 * 4 for blob in entry.blobs)
-            if entries and (len(entries) == limit or size > max_bytes):
-                return Page(entries, cursor, True)
-            entries.append(entry)
+            length = FRAME_BYTES + sum((len(blob) + 2) // 3 * 4 for blob in entry.blobs)
+            if entries and (len(entries) == limit or size + length > room):
+                return Page(entries, cursor, True, too_large)
+            if peer_bytes is not None and length > peer_bytes:
+                too_large, passed = too_large or entry.sync_id, passed + length
+                if passed > max_bytes:
+                    return Page(entries, index_key, True, too_large)
+            else:
+                entries.append(entry)
+                size += length
         cursor = index_key
-    return Page(entries, cursor, False)
+    return Page(entries, cursor, False, too_large)
 
 
 def _entry(txn: Transaction, server: str, key: ItemKey, index_key: bytes) -> Entry | None:

@@ -32,11 +32,21 @@ class MessageFeed:
         self._own_login = own_login
 
     def page(
-        self, txn: Transaction, server: str, *, login: str | None, after: bytes, limit: int, max_bytes: int
+        self,
+        txn: Transaction,
+        server: str,
+        *,
+        login: str | None,
+        after: bytes,
+        limit: int,
+        max_bytes: int,
+        peer_bytes: int | None = None,
     ) -> FeedPage:
         """Return the next unsynced entries of the owners that have both servers."""
         serves = sharing(txn, server, own_login=self._own_login, login=login)
-        page = read_page(txn, server, serves=serves, after=after, limit=limit, max_bytes=max_bytes)
+        page = read_page(
+            txn, server, serves=serves, after=after, limit=limit, max_bytes=max_bytes, peer_bytes=peer_bytes
+        )
         entries = [
             (
                 entry.sync_id,
@@ -45,7 +55,7 @@ class MessageFeed:
             )
             for entry in page.entries
         ]
-        return FeedPage(entries, page.cursor, page.more)
+        return FeedPage(entries, page.cursor, page.more, page.too_large)
 
     def acknowledge(self, txn: Transaction, server: str, mark: object) -> None:
         """Take note that the peer has stored one revision of one entry."""

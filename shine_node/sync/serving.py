@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from shine_node.clock import Clock
+from shine_node.peers.repeats import Repeats
 from shine_node.protocol.encoding import (
     decode_base64,
     encode_base64,
     read_limit,
     read_list,
     read_login,
+    read_optional_number,
     read_optional_text,
 )
 from shine_node.protocol.errors import BadBase64, BadFields, BadRequestFormat
@@ -22,6 +26,8 @@ from shine_node.store.readers import Readers
 from shine_node.sync.stores import PeerStores
 
 __all__ = ["Feed", "FeedPage", "Sent", "SyncServing"]
+
+log = logging.getLogger(__name__)
 
 DEFAULT_LIMIT = 100
 GREATEST_LIMIT = 500
@@ -38,13 +44,23 @@ class FeedPage(NamedTuple):
     entries: Sequence[tuple[str, object, Mapping[str, object]]]
     cursor: bytes
     more: bool
+    too_large: str = ""
+    """The ``syncId`` of the first entry that was passed over because the peer could not take it."""
 
 
 class Feed(Protocol):
     """One kind of entries that a peer can fetch: settings, or messages."""
 
     def page(
-        self, txn: Transaction, server: str, *, login: str | None, after: bytes, limit: int, max_bytes: int
+        self,
+        txn: Transaction,
+        server: str,
+        *,
+        login: str | None,
+        after: bytes,
+        limit: int,
+        max_bytes: int,
+        peer_bytes: int | None = None,
     ) -> FeedPage:
         """Return the next unsynced entries that a peer may have; called in a thread.
 
@@ -53,7 +69,9 @@ class Feed(Protocol):
             login: whose entries alone are asked for, in lower case.
             after: the cursor of the page before, ``b""`` to begin.
             limit: how many entries at most.
-            max_bytes: of all items as they travel; yet one goes in any case.
+            max_bytes: of all items as they travel; yet one goes in any case that the peer can take.
+            peer_bytes: what the peer can take of them at once, ``None`` if it has not said so; an entry that alone
+                takes more is passed over.
         """
 
     def acknowledge(self, txn: Transaction, server: str, mark: object) -> None:
@@ -67,10 +85,13 @@ class Sent:
         self._marks: dict[str, object] = {}
         self.echoed: str | None = None
         """The mark of the peer's store in the last answer."""
+        self.told_too_large = False
+        """Whether the log has been told in this session that an entry was passed over."""
 
     def clear(self) -> None:
         """Forget all: a new session begins."""
         self._marks.clear()
+        self.told_too_large = False
 
     def add(self, sync_id: str, mark: object) -> None:
         """Note an entry that is being sent."""
@@ -88,12 +109,20 @@ class SyncServing:
     """Answers the requests for one feed.
 
     Args:
+        clock: says how long ago the log was told the same.
         max_frame_bytes: ``limits.maxFrameBytes``; a page takes at most half of it.
         stores: keeps the marks of the peers' stores, of all feeds together.
     """
 
     def __init__(
-        self, *, feed: Feed, store: Store, readers: Readers, max_frame_bytes: int, stores: PeerStores | None = None
+        self,
+        *,
+        feed: Feed,
+        store: Store,
+        readers: Readers,
+        clock: Clock,
+        max_frame_bytes: int,
+        stores: PeerStores | None = None,
     ) -> None:
         self._feed = feed
         self._stores = stores
@@ -102,6 +131,7 @@ class SyncServing:
         self._store = store
         self._readers = readers
         self._max_bytes = max_frame_bytes // 2 - ENVELOPE_BYTES
+        self._repeats = Repeats(clock)
 
     async def answer(self, server: str, sent: Sent, payload: Mapping[str, Any]) -> Mapping[str, object]:
         """Take the acknowledgements of a request, then return its page.
@@ -118,7 +148,7 @@ class SyncServing:
         if not all(isinstance(sync_id, str) for sync_id in sync_ids):
             raise BadRequestFormat("ackSyncIds must be texts")
         limit = read_limit(payload, DEFAULT_LIMIT, GREATEST_LIMIT)
-        after = _read_cursor(payload)
+        after, peer_bytes = _read_cursor(payload), _read_peer_bytes(payload)
         store_mark, restored = _read_mark(payload), payload.get("restored") is True
 
         marks = sent.take(sync_ids)
@@ -135,15 +165,31 @@ class SyncServing:
             await self._note(server, sent, marks, store_mark)
             sent.clear()
         page = await self._readers.run(
-            lambda txn: self._feed.page(txn, server, login=login, after=after, limit=limit, max_bytes=self._max_bytes)
+            lambda txn: self._feed.page(
+                txn,
+                server,
+                login=login,
+                after=after,
+                limit=limit,
+                max_bytes=self._max_bytes,
+                peer_bytes=peer_bytes,
+            )
         )
         if after:  # it lies behind the cursor: the peer can work on this page while it is being noted
             await self._note(server, sent, marks, store_mark, wait=not page.more)
+        if page.too_large and not sent.told_too_large:
+            sent.told_too_large = True
+            self._tell_too_large(server, page.too_large)
         items = []
         for sync_id, mark, item in page.entries:
             sent.add(sync_id, mark)
             items.append({"syncId": sync_id, **item})
         return {"items": items, "cursor": encode_base64(page.cursor or after), "hasMore": page.more, **told}
+
+    def _tell_too_large(self, server: str, sync_id: str) -> None:
+        level = self._repeats.level(logging.WARNING, server, "too large")
+        text = "the entry %s, and maybe others, is larger than %s takes: raise limits.maxFrameBytes there"
+        log.log(level, text, sync_id, server)
 
     async def _note(
         self, server: str, sent: Sent, marks: Sequence[object], store_mark: str, *, wait: bool = True
@@ -180,6 +226,14 @@ def _read_mark(payload: Mapping[str, Any]) -> str:
     if len(mark) > MAX_MARK_CHARACTERS or not mark.isascii():
         raise BadFields(f"storeMark must be at most {MAX_MARK_CHARACTERS} ASCII characters")
     return mark
+
+
+def _read_peer_bytes(payload: Mapping[str, Any]) -> int | None:
+    """Return what the caller's frame has room for beside the envelope, ``None`` if it does not say."""
+    most = read_optional_number(payload, "maxBytes")
+    if most == 0:
+        raise BadFields("maxBytes must be from 1 to 2^53 - 1")
+    return None if most is None else max(0, most - ENVELOPE_BYTES)
 
 
 def _read_cursor(payload: Mapping[str, Any]) -> bytes:

@@ -18,6 +18,7 @@ from shine_node.store.layout import Table, pack_number
 from shine_node.store.lineage import get_doubt
 from shine_node.store.resync import begin_resync
 from shine_node.store.settings import (
+    FRAME_BYTES,
     SettingsPage,
     acknowledge_setting,
     count_settings,
@@ -81,6 +82,7 @@ def page(
     after: bytes = b"",
     limit: int = 100,
     max_bytes: int = 2**20,
+    peer_bytes: int | None = None,
     owners: set[str] | None = None,
 ) -> SettingsPage:
     with store.read() as txn:
@@ -91,6 +93,7 @@ def page(
             after=after,
             limit=limit,
             max_bytes=max_bytes,
+            peer_bytes=peer_bytes,
         )
 
 
@@ -278,6 +281,59 @@ def test_pages_are_bounded_by_bytes_yet_hold_one_setting(store: Store) -> None:
         got.append([len(entry.setting.value) for entry in found.entries])
         after, more = found.cursor, found.more
     assert got == [[10, 10], [5000], [10]]
+
+
+def size_of(setting: Setting, sync_id: str) -> int:
+    """How many bytes a setting takes in a list as it travels."""
+    return len(orjson.dumps({"syncId": sync_id, **setting_payload(setting)})) + len(",")
+
+
+def test_no_setting_is_larger_as_it_travels_than_it_is_taken_to_be(store: Store) -> None:
+    setting = a_setting("a" * 30, "p" * 64, value='Привет\n\0"')
+    longest = f"{2**64 - 1:x}/{setting.key}/{setting.param}"
+    stored = orjson.dumps(setting_payload(setting))
+    assert size_of(setting, longest) <= FRAME_BYTES + len(stored)
+
+
+def test_what_the_peer_cannot_take_is_passed_over_and_the_cursor_moves_on(store: Store) -> None:
+    sizes = [5000, 10, 11, 5000, 5000, 12]
+    for number, size in enumerate(sizes):
+        put(store, a_setting(param=f"p{number}x", value="v" * size), now_ms=NOW + number)
+    ids = [entry.sync_id for entry in page(store).entries]
+    got: list[list[int]] = []
+    too_large = []
+    after, more = b"", True
+    while more:
+        found = page(store, after=after, peer_bytes=1000)
+        got.append([len(entry.setting.value) for entry in found.entries])
+        too_large.append(found.too_large)
+        after, more = found.cursor, found.more
+    assert got == [[10, 11], [12]]
+    assert too_large == [ids[0], ids[3]], "the first of each page"
+    everything = page(store, peer_bytes=2**20)
+    assert (len(everything.entries), everything.more, everything.too_large) == (6, False, "")
+    nothing = page(store, peer_bytes=0)
+    assert (nothing.entries, nothing.more, nothing.cursor) == ([], False, after)
+    alone = page(store, max_bytes=1, peer_bytes=20_000)
+    assert [len(entry.setting.value) for entry in alone.entries] == [5000], "it is above the usual, yet it fits"
+
+
+def test_a_page_holds_just_what_the_peer_can_take(store: Store) -> None:
+    for number in range(3):
+        put(store, a_setting(param=f"p{number}x"), now_ms=NOW + number)
+    one = FRAME_BYTES + len(orjson.dumps(setting_payload(a_setting(param="p0x"))))
+    sizes = [len(page(store, peer_bytes=most).entries) for most in (one - 1, one, 2 * one - 1, 2 * one)]
+    assert sizes == [0, 1, 1, 2]
+
+
+def test_a_page_looks_at_a_bounded_amount_of_what_the_peer_cannot_take(store: Store) -> None:
+    for number in range(4):
+        put(store, a_setting(param=f"p{number}x", value="v" * 5000), now_ms=NOW + number)
+    most = 3 * (FRAME_BYTES + len(orjson.dumps(setting_payload(a_setting(param="p0x", value="v" * 5000))))) - 1
+    part = page(store, peer_bytes=1, max_bytes=most)
+    assert (part.entries, part.more) == ([], True)
+    assert part.cursor == page(store, limit=3).cursor
+    assert page(store, after=part.cursor, peer_bytes=1, max_bytes=most).more is False
 
 
 def test_settings_of_others_are_passed_over_and_do_not_make_a_page_long(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import orjson
 import pytest
 
 from shine_node.protocol.pair import Pair
@@ -13,7 +14,7 @@ from shine_node.store.environment import Store, Transaction
 from shine_node.store.layout import ItemKey, Table
 from shine_node.store.messages import store_incoming, store_pair
 from shine_node.store.outbox import acknowledge
-from shine_node.store.unsynced import FRAME_BYTES, Page, read_page
+from shine_node.store.unsynced import FRAME_BYTES, Entry, Page, read_page
 from tests.store.rooms import NOW, OWN, make_pair, opened, register
 
 pytestmark = pytest.mark.core
@@ -45,10 +46,13 @@ def page(
     after: bytes = b"",
     limit: int = 100,
     max_bytes: int = MANY,
+    peer_bytes: int | None = None,
     serves: Callable[[str], bool] = lambda owner: True,
 ) -> Page:
     with store.read() as txn:
-        return read_page(txn, server, serves=serves, after=after, limit=limit, max_bytes=max_bytes)
+        return read_page(
+            txn, server, serves=serves, after=after, limit=limit, max_bytes=max_bytes, peer_bytes=peer_bytes
+        )
 
 
 def test_the_oldest_change_comes_first_and_pairs_come_with_both_copies(store: Store) -> None:
@@ -127,6 +131,64 @@ def test_a_page_is_bounded_by_its_bytes_as_they_travel_yet_holds_one_entry(store
     assert len(short.entries) == 1
     assert short.more
     assert len(page(store, max_bytes=0).entries) == 1
+
+
+def size_of(pair: Pair) -> int:
+    """What an entry is taken to be as it travels."""
+    return FRAME_BYTES + sum((len(copy.blob) + 2) // 3 * 4 for copy in pair)
+
+
+def test_no_entry_is_larger_as_it_travels_than_it_is_taken_to_be(store: Store) -> None:
+    sync_id = Entry(ItemKey.of(make_pair("alice", "carol").incoming), (bytes(100),), 2**64 - 1, 2**64 - 1).sync_id
+    beside = orjson.dumps({"syncId": sync_id, "login": "a" * 30, "blobsB64": ["", ""]})
+    assert len(beside) + len(",") <= FRAME_BYTES
+
+
+def test_what_the_peer_cannot_take_is_passed_over_and_the_cursor_moves_on(store: Store) -> None:
+    small = [make_pair("alice", "carol", nonce=nonce) for nonce in range(1, 5)]
+    large = [make_pair("alice", "carol", nonce=nonce, body=b"x" * 1000) for nonce in (5, 6, 7)]
+    order = [large[0], small[0], small[1], large[1], large[2], small[2], small[3]]
+    for number, pair in enumerate(order):
+        keep(store, pair, now_ms=NOW + number)
+    most = size_of(large[0]) - 1
+    ids = [entry.sync_id for entry in page(store).entries]
+    found, too_large = [], []
+    after, more = b"", True
+    while more:
+        part = page(store, after=after, peer_bytes=most)
+        found += [entry.blobs[0] for entry in part.entries]
+        too_large.append(part.too_large)
+        after, more = part.cursor, part.more
+    assert found == [pair.incoming.blob for pair in small]
+    assert too_large == [ids[0], ids[3]], "the first of each page"
+    everything = page(store, peer_bytes=MANY)
+    assert (len(everything.entries), everything.more, everything.too_large) == (7, False, "")
+    assert [entry.blobs[0] for entry in page(store, peer_bytes=most + 1).entries] == [large[0].incoming.blob]
+    alone = page(store, after=page(store, limit=3).cursor, limit=1, max_bytes=1, peer_bytes=most + 1)
+    assert [entry.blobs[0] for entry in alone.entries] == [large[1].incoming.blob], "it is above the usual, yet it fits"
+    nothing = page(store, peer_bytes=0)
+    assert (nothing.entries, nothing.more, nothing.cursor) == ([], False, after)
+
+
+def test_a_page_is_no_larger_than_the_peer_can_take(store: Store) -> None:
+    pairs = [make_pair("alice", "carol", nonce=nonce, body=b"x" * 1000) for nonce in range(1, 4)]
+    for number, pair in enumerate(pairs):
+        keep(store, pair, now_ms=NOW + number)
+    one = size_of(pairs[0])
+    assert len(page(store, peer_bytes=2 * one).entries) == 2
+    assert len(page(store, peer_bytes=2 * one - 1).entries) == 1
+    assert len(page(store, peer_bytes=3 * one, max_bytes=2 * one).entries) == 2
+
+
+def test_a_page_looks_at_a_bounded_amount_of_what_the_peer_cannot_take(store: Store) -> None:
+    pairs = [make_pair("alice", "carol", nonce=nonce, body=b"x" * 1000) for nonce in range(1, 4)]
+    for number, pair in enumerate(pairs):
+        keep(store, pair, now_ms=NOW + number)
+    most = 2 * size_of(pairs[0]) - 1
+    part = page(store, peer_bytes=1, max_bytes=most)
+    assert (part.entries, part.more) == ([], True)
+    assert part.cursor == page(store, limit=2).cursor
+    assert page(store, after=part.cursor, peer_bytes=1, max_bytes=most).more is False
 
 
 def test_entries_of_owners_who_are_not_served_are_passed_over(store: Store) -> None:

@@ -71,6 +71,16 @@ def test_an_entry_travels_with_its_copies_the_incoming_one_first(store: Store) -
     }
 
 
+def test_what_the_peer_cannot_take_is_named_and_passed_over(store: Store) -> None:
+    with store.read() as txn:
+        [(first, _, _), (second, _, _)] = FEED.page(
+            txn, "server2", login=None, after=b"", limit=9, max_bytes=2**20, peer_bytes=2**20
+        ).entries
+        none = FEED.page(txn, "server2", login=None, after=b"", limit=9, max_bytes=2**20, peer_bytes=1)
+    assert first != second
+    assert (none.entries, none.more, none.too_large) == ([], False, first)
+
+
 def test_what_is_acknowledged_does_not_come_again(store: Store) -> None:
     with store.read() as txn:
         page = FEED.page(txn, "server2", login="alice", after=b"", limit=9, max_bytes=2**20)

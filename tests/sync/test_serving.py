@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,16 +11,19 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from shine_node.peers.repeats import QUIET_SECONDS
 from shine_node.protocol.encoding import encode_base64
+from shine_node.protocol.envelope import encode_answer
 from shine_node.protocol.errors import BadFields, BadLogin, BadRequestFormat, StorageFull
 from shine_node.store.environment import Store, Transaction
 from shine_node.store.layout import Table
 from shine_node.store.lineage import get_doubt, get_peer_mark
 from shine_node.store.readers import Readers
 from shine_node.sync import serving as serving_module
-from shine_node.sync.serving import FeedPage, Sent, SyncServing
+from shine_node.sync.serving import ENVELOPE_BYTES, MAX_CURSOR_BYTES, FeedPage, Sent, SyncServing
 from tests.delivery.rooms import until
 from tests.store.rooms import MAP_SIZE
+from tests.support.clock import ManualClock
 
 
 class Numbers:
@@ -30,6 +34,7 @@ class Numbers:
         self.asked: list[dict[str, Any]] = []
         self.acknowledged: list[tuple[str, object]] = []
         self.full = False
+        self.too_large = ""
 
     def page(self, txn: Transaction, server: str, **asked: Any) -> FeedPage:
         self.asked.append({"server": server, **asked})
@@ -37,7 +42,7 @@ class Numbers:
         numbers = range(first + 1, min(first + asked["limit"], self.greatest) + 1)
         entries = [(f"id{n}", ("mark", n), {"login": "alice", "number": n}) for n in numbers]
         last = numbers[-1] if numbers else first
-        return FeedPage(entries, str(last).encode() if numbers else b"", last < self.greatest)
+        return FeedPage(entries, str(last).encode() if numbers else b"", last < self.greatest, self.too_large)
 
     def acknowledge(self, txn: Transaction, server: str, mark: object) -> None:
         if self.full:
@@ -52,7 +57,8 @@ async def serving(folder: Path, feed: Numbers, *, max_frame_bytes: int = 2**20) 
     store.start()
     readers = Readers(store)
     try:
-        yield SyncServing(feed=feed, store=store, readers=readers, max_frame_bytes=max_frame_bytes)
+        clock = ManualClock()
+        yield SyncServing(feed=feed, store=store, readers=readers, clock=clock, max_frame_bytes=max_frame_bytes)
     finally:
         readers.close()
         store.close()
@@ -125,6 +131,12 @@ def test_a_request_without_a_cursor_acknowledges_and_then_begins_a_new_session(t
         ({"ackSyncIds": ["id1"], "cursor": 5}, BadRequestFormat),
         ({"ackSyncIds": ["id1"], "cursor": "no Base64"}, BadFields),
         ({"ackSyncIds": ["id1"], "cursor": encode_base64(bytes(401))}, BadFields),
+        ({"ackSyncIds": ["id1"], "maxBytes": 0}, BadFields),
+        ({"ackSyncIds": ["id1"], "maxBytes": -1}, BadFields),
+        ({"ackSyncIds": ["id1"], "maxBytes": 2**53}, BadFields),
+        ({"ackSyncIds": ["id1"], "maxBytes": "1000000"}, BadRequestFormat),
+        ({"ackSyncIds": ["id1"], "maxBytes": True}, BadRequestFormat),
+        ({"ackSyncIds": ["id1"], "maxBytes": 1.5}, BadRequestFormat),
         ({"ackSyncIds": ["id1"], "storeMark": 5}, BadRequestFormat),
         ({"ackSyncIds": ["id1"], "storeMark": "m" * 65}, BadFields),
         ({"ackSyncIds": ["id1"], "storeMark": "é"}, BadFields),
@@ -162,6 +174,53 @@ def test_the_feed_is_told_what_is_asked_for_within_bounds(tmp_path: Path) -> Non
         assert {asked["max_bytes"] for asked in feed.asked} == {65536 // 2 - 4096}
 
     asyncio.run(story())
+
+
+def test_the_feed_is_told_what_the_peers_frame_has_room_for(tmp_path: Path) -> None:
+    async def story() -> None:
+        feed = Numbers(0)
+        async with serving(tmp_path, feed) as served:
+            for most in (None, 1, ENVELOPE_BYTES, ENVELOPE_BYTES + 1, 2**53 - 1):
+                await served.answer("server2", Sent(), {"maxBytes": most})
+            await served.answer("server2", Sent(), {})
+        assert [asked["peer_bytes"] for asked in feed.asked] == [None, 0, 0, 1, 2**53 - 1 - ENVELOPE_BYTES, None]
+
+    asyncio.run(story())
+
+
+def test_what_stands_around_the_items_is_no_larger_than_the_room_that_is_left_for_it() -> None:
+    payload = {"items": [], "cursor": encode_base64(bytes(MAX_CURSOR_BYTES)), "hasMore": False, "storeMark": "m" * 64}
+    assert len(encode_answer("SettingsSyncBatch", str(2**63), payload)) <= ENVELOPE_BYTES
+
+
+def test_an_entry_that_the_peer_cannot_take_is_told_once_a_session_and_not_every_minute_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        feed, sent = Numbers(0), Sent()
+        async with serving(tmp_path, feed) as served:
+            clock = served._repeats._clock
+            assert isinstance(clock, ManualClock)
+            await served.answer("server2", sent, {})
+            assert caplog.records == []
+            feed.too_large = "7-abc"
+            page = await served.answer("server2", sent, {})
+            assert page == {"items": [], "cursor": "", "hasMore": False}
+            await served.answer("server2", sent, {"cursor": encode_base64(b"7")})
+            assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+                (
+                    "WARNING",
+                    "the entry 7-abc, and maybe others, is larger than server2 takes: raise limits.maxFrameBytes there",
+                )
+            ]
+            await served.answer("server2", sent, {})
+            await served.answer("server3", Sent(), {})
+            await clock.advance(QUIET_SECONDS)
+            await served.answer("server2", sent, {})
+        assert [record.levelname for record in caplog.records] == ["WARNING", "DEBUG", "WARNING", "WARNING"]
+
+    with caplog.at_level(logging.DEBUG, logger="shine_node.sync.serving"):
+        asyncio.run(story())
 
 
 def test_the_acknowledgements_of_a_request_are_one_commit(tmp_path: Path) -> None:

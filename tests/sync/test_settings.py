@@ -45,10 +45,16 @@ def put(store: Store, login: str, param: str, *, time_ms: int = NOW) -> Setting:
 
 
 def page(
-    store: Store, *, login: str | None = None, after: bytes = b"", limit: int = 100, max_bytes: int = 2**20
+    store: Store,
+    *,
+    login: str | None = None,
+    after: bytes = b"",
+    limit: int = 100,
+    max_bytes: int = 2**20,
+    peer_bytes: int | None = None,
 ) -> FeedPage:
     with store.read() as txn:
-        return FEED.page(txn, OTHER, login=login, after=after, limit=limit, max_bytes=max_bytes)
+        return FEED.page(txn, OTHER, login=login, after=after, limit=limit, max_bytes=max_bytes, peer_bytes=peer_bytes)
 
 
 def test_settings_travel_as_they_were_signed_oldest_change_first(store: Store) -> None:
@@ -70,6 +76,8 @@ def test_pages(store: Store) -> None:
     assert len(page(store, max_bytes=1).entries) == 1
     assert [item["login"] for _, _, item in page(store, login="alice").entries] == ["Alice"] * 3
     assert page(store, login="bob").entries == []
+    none = page(store, peer_bytes=1)
+    assert (none.entries, none.more, none.too_large) == ([], False, first.entries[0][0])
 
 
 def test_an_acknowledgement_is_of_one_revision(store: Store) -> None:
