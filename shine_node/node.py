@@ -104,6 +104,7 @@ class Node:
             apply=SettingsApply(settings.learn, self._clock),
             shares=self.users.shares,
             page_limit=config.sync.page_limit,
+            max_frame_bytes=config.limits.max_frame_bytes,
             offered=lambda server_login: self.pool.capability(server_login, "settings-sync"),
             lineage=lambda: self._lineage,
         )
@@ -114,6 +115,7 @@ class Node:
             apply=MessageApply(intake, self._clock),
             shares=self.users.shares,
             page_limit=config.sync.page_limit,
+            max_frame_bytes=config.limits.max_frame_bytes,
             offered=lambda server_login: self.pool.capability(server_login, "dm-sync"),
             lineage=lambda: self._lineage,
             on_stored=self._worker.arrived,

@@ -27,6 +27,7 @@ __all__ = [
     "Forbidden",
     "InternalError",
     "KeyConflict",
+    "LeftAlone",
     "LinkDown",
     "LinkError",
     "LinkLost",
@@ -317,6 +318,12 @@ class LinkDown(LinkError):
     """There is no connection, and the pause before the next try is on."""
 
     reason = "link down"
+
+
+class LeftAlone(LinkError):
+    """Nothing was asked for: for a while the peer is not asked for this, because it did not come again and again."""
+
+    reason = "left alone"
 
 
 class PeerRefused(LinkError):

@@ -19,12 +19,16 @@ from shine_node.protocol.encoding import read_list, read_login, read_optional_te
 from shine_node.protocol.errors import (
     BadFields,
     BadRequestFormat,
+    CallerTimeout,
+    LeftAlone,
     LinkLost,
     NotAccessServer,
     Refusal,
+    RequestTimeout,
     ServerBusy,
 )
 from shine_node.store.lineage import MAX_MARK_CHARACTERS, Lineage
+from shine_node.sync.paces import Paces
 
 __all__ = ["Pulled", "Puller"]
 
@@ -81,6 +85,7 @@ class Puller:
             stores them, idempotently; returns for each ``None``, or why it is not stored.
         shares: whether an owner (in lower case) has this server and that one.
         page_limit: ``sync.pageLimit``.
+        max_frame_bytes: the greatest frame that the links read; peers that know of it send no greater one.
         offered: whether the capability that the operation needs is in force with a peer.
         lineage: returns how far this server's store has come; ``None`` where peers are not told.
         on_stored: called after each page of which something was stored.
@@ -95,6 +100,7 @@ class Puller:
         apply: Callable[[str, Sequence[Mapping[str, Any]]], Awaitable[list[Refusal | None]]],
         shares: Callable[[str, str], bool],
         page_limit: int,
+        max_frame_bytes: int,
         offered: Callable[[str], bool],
         lineage: Callable[[], Lineage | None] = lambda: None,
         on_stored: Callable[[], None] = lambda: None,
@@ -104,21 +110,28 @@ class Puller:
         self._clock = clock
         self._apply = apply
         self._shares = shares
-        self._page_limit = page_limit
+        self._max_frame_bytes = max_frame_bytes
         self._offered = offered
         self._lineage = lineage
         self._on_stored = on_stored
         self._repeats = Repeats(clock)
-        self._limits: dict[str, int] = {}
-        """How much is asked for at once of peers whose link was lost over a page."""
+        self._paces = Paces(clock, page_limit)
 
     async def step(self, peer: KnownPeer, turn: Turn) -> Ending:
         """Fetch what a peer has, as a part of a session, if it can give it.
 
         Only a peer with a permanent link can have anything: the other server of some user of this one.
+
+        Raises:
+            LeftAlone: nothing is asked for now.
         """
         if not peer.permanent or not self._offered(peer.server_login):
             return Ending.DONE
+        if rest := self._paces.rest(peer.server_login):
+            text = (
+                f"not even single entries came, maybe for being larger than limits.maxFrameBytes; again in {rest:.0f} s"
+            )
+            raise LeftAlone(peer.server_login, self._op, text)
         pulled = await self.run(peer, turn)
         if pulled.stored:
             log.info("%d entries of %s came from %s", pulled.stored, self._op, peer.server_login)
@@ -151,6 +164,7 @@ class Puller:
             told = told or restored
             restored = not told and self._was_restored(page.store_mark)
             acks = await self._take(peer.server_login, page.items, refused)
+            self._paces.came(peer.server_login, useful=bool(acks) or not page.more)
             if acks:
                 stored += len(acks)
                 self._on_stored()
@@ -175,16 +189,13 @@ class Puller:
         return lineage is not None and lineage.lost(store_mark)
 
     async def _ask(self, peer: KnownPeer, acks: list[str], cursor: str, *, restored: bool) -> _Page:
-        """Ask for a page. Where the link is lost over it, it may be more than this server takes in one frame."""
-        login = peer.server_login.lower()
-        limit = self._limits.pop(login, self._page_limit)
+        """Ask for a page; where it does not come, less is asked for from then on."""
+        limit = self._paces.limit(peer.server_login)
         try:
             answer = await self._request(peer, acks, cursor, limit=limit, restored=restored)
-        except LinkLost:
-            self._limits[login] = max(1, limit // 4)
+        except (LinkLost, RequestTimeout, CallerTimeout):
+            self._paces.failed(peer.server_login)
             raise
-        if limit < self._page_limit:
-            self._limits[login] = min(2 * limit, self._page_limit)
         return _read_page(answer, limit)
 
     async def _tell(self, peer: KnownPeer, acks: list[str], cursor: str, *, restored: bool) -> None:
@@ -194,7 +205,7 @@ class Puller:
     async def _request(
         self, peer: KnownPeer, acks: list[str], cursor: str, *, limit: int, restored: bool
     ) -> Mapping[str, Any]:
-        payload: dict[str, object] = {"ackSyncIds": acks, "limit": limit}
+        payload: dict[str, object] = {"ackSyncIds": acks, "limit": limit, "maxBytes": self._max_frame_bytes}
         if cursor:
             payload["cursor"] = cursor
         lineage = self._lineage()

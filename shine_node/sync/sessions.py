@@ -18,7 +18,7 @@ from shine_node.peers.directory import KnownPeer
 from shine_node.peers.repeats import Repeats
 from shine_node.peers.turns import Ending, Turn
 from shine_node.peers.waiting import within
-from shine_node.protocol.errors import LinkError, PeerRefused, Refusal
+from shine_node.protocol.errors import LeftAlone, LinkError, PeerRefused, Refusal
 from shine_node.sync.outcomes import Outcomes
 
 __all__ = ["Sessions", "Step"]
@@ -36,8 +36,8 @@ LONE_PART_SECONDS = 60.0
 class Step(NamedTuple):
     """One part of a session. ``run`` takes the peer and its turn, and returns how the part ended.
 
-    Where it raises ``PeerRefused``, or a ``Refusal`` of this server's own, the next part follows; any other
-    ``LinkError`` ends the session.
+    Where it raises ``PeerRefused`` or ``LeftAlone``, or a ``Refusal`` of this server's own, the next part follows; any
+    other ``LinkError`` ends the session.
     """
 
     name: str
@@ -133,7 +133,7 @@ class Sessions:
             turn = Turn(partial(self._is_over, self._clock.monotonic()), kept)
             try:
                 ended = await step.run(peer, turn)
-            except (PeerRefused, Refusal) as refusal:
+            except (PeerRefused, LeftAlone, Refusal) as refusal:
                 level = self._repeats.level(logging.WARNING, peer.server_login, step.name)
                 log.log(level, "part %s of the session with %s was given up: %s", step.name, peer.server_login, refusal)
                 problem = problem or f"{step.name}: {refusal}"

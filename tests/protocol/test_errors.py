@@ -9,6 +9,7 @@ from shine_node.protocol.errors import (
     BadFields,
     CallerTimeout,
     InternalError,
+    LeftAlone,
     LinkDown,
     LinkError,
     LinkLost,
@@ -58,7 +59,7 @@ STATUS_OF_CODE = {
 }
 EXCEPTIONS = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)]
 REFUSALS = [kind for kind in EXCEPTIONS if issubclass(kind, Refusal) and kind is not Refusal]
-LINK_ERRORS = [QueueFull, CallerTimeout, RequestTimeout, LinkLost, LinkDown]
+LINK_ERRORS = [QueueFull, CallerTimeout, RequestTimeout, LinkLost, LinkDown, LeftAlone]
 
 
 def test_every_code_of_the_table_has_its_status_and_one_class() -> None:

@@ -11,8 +11,10 @@ import orjson
 import pytest
 
 from shine_node.client.messages import SignedPair
-from tests.scenarios.sync_world import DM, SETTINGS, STATUS, Giver, history, item, session
+from tests.scenarios.sync_world import DM, SETTINGS, STATUS, Giver, history, item, session, unsynced
 from tests.scenarios.world import HOUR, SESSIONS, Home, Person, Scripted, World, tell
+from tests.support.clock import ManualClock
+from tests.support.scripted_peer import PeerConnection
 
 INCOMING = "ReceiveIncomingMessage"
 
@@ -41,9 +43,39 @@ class Cast:
         await session(self.world)
 
 
-async def cast(world: World, **sync: int) -> Cast:
+class Outbox(Giver):
+    """A giver of an outbox, like a server that knows nothing of ``maxBytes``: it minds the limit and the cursor alone.
+
+    It is silent where more than ``most`` are asked for, as if the page took too long.
+    """
+
+    def __init__(self, login: str, clock: ManualClock) -> None:
+        super().__init__(login, clock)
+        self.outbox: list[dict[str, Any]] = []
+        self.acknowledged: set[str] = set()
+        self.most = 500
+
+    @property
+    def limits(self) -> list[int]:
+        """How many it was asked for, each time."""
+        return [batch["limit"] for batch in self.batches()]
+
+    async def _give(self, connection: PeerConnection, request: dict[str, Any]) -> None:
+        payload = request["payload"]
+        after, limit = int(payload.get("cursor") or 0), payload["limit"]
+        self.acknowledged.update(payload["ackSyncIds"])
+        left = [index for index, one in enumerate(self.outbox) if one["syncId"] not in self.acknowledged]
+        left = [index for index in left if index >= after]
+        if limit <= self.most:
+            some = left[:limit]
+            cursor = str(some[-1] + 1) if some else str(after)
+            items = [self.outbox[index] for index in some]
+            await connection.answer(request, {"items": items, "cursor": cursor, "hasMore": len(left) > limit})
+
+
+async def cast(world: World, *, giver_type: type[Giver] = Giver, **sync: int) -> Cast:
     a2 = await world.home("a2", sync=sync)
-    giver = Giver("a1", world.clock)
+    giver = giver_type("a1", world.clock)
     await giver.start()
     world._stack.push_async_callback(giver.stop)
     r1 = await world.scripted("r1")
@@ -149,6 +181,93 @@ def test_a_page_of_more_than_was_asked_for_is_refused_whole(tmp_path: Path, capl
         await c.gives(items[:2], items[2:])
         assert c.has(*pairs) == [True] * 3
         assert c.a2.node._sessions.outcomes.of("a1").problem == ""
+
+    tell(tmp_path, story)
+
+
+def test_an_entry_that_does_not_fit_into_the_callers_frame_hides_nothing_and_costs_no_link(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(world: World) -> None:
+        a1 = await world.home("a1", limits={"maxBodyBytes": 2**20, "maxFrameBytes": 2**23})
+        a2, r1 = await world.home("a2"), await world.scripted("r1")
+        alice = await world.person("alice", a1, a2)
+        await world.person("bob", r1, known_at=(a1, a2))
+        await world.passes(SESSIONS)
+        await a2.stop()
+        pairs = [alice.writes("bob", text) for text in ("before", "x" * 600_000, "between", "x" * 600_000, "behind")]
+        for pair in pairs:
+            await world.passes(1)
+            await world.send(a1, pair)
+        await world.passes(HOUR)
+        await a2.start()
+        await session(world)
+        small = [pairs[0], pairs[2], pairs[4]]
+        assert [a2.blobs(pair.outgoing_key)[1] for pair in small] == [pair.outgoing for pair in small]
+        [record] = [record for record in caplog.records if record.name == "shine_node.sync.serving"]
+        assert "is larger than a2 takes: raise limits.maxFrameBytes there" in record.getMessage()
+        await session(world, 4)
+        assert unsynced(a1) == 2, "what could not be given is not taken for given"
+        [peer] = a2.node.pool.snapshot().peers
+        assert peer.reconnects == 0
+        assert a2.node._sessions.outcomes.of("a1").problem == ""
+
+    tell(tmp_path, story)
+
+
+def test_an_older_peer_with_an_entry_that_does_not_fit_costs_few_links_and_nothing_else(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        c = await cast(world, giver_type=Outbox)
+        giver = c.giver
+        assert isinstance(giver, Outbox)
+        pairs = c.old(3)
+        giver.delivered = {pair.outgoing_key for pair in pairs}
+        large = {"syncId": "large", "login": "alice", "blobsB64": ["x" * 2**20]}
+        giver.outbox = [item("0", pairs[0]), item("1", pairs[1]), large, item("2", pairs[2])]
+        before = giver.connections
+        await world.passes(HOUR)
+        assert c.has(*pairs) == [True, True, False]
+        assert giver.connections - before < 12, "it was left alone for 1, 2, 4, 8, 16 and 32 minutes"
+        assert "messages: DmSyncBatch at a1: left alone" in c.a2.node._sessions.outcomes.of("a1").problem
+        asked, connections = len(giver.limits), giver.connections
+        giver.asked.clear()
+        live = c.alice.writes("bob", "now")
+        await world.send(c.a2, live)
+        await session(world, 2)
+        ops = [op for op, _, _ in giver.asked]
+        assert "ReceiveOutcomingMessage" in ops
+        assert c.a2.state(live) == "delivered"
+        assert ops.count(SETTINGS) >= 2
+        assert DM not in ops
+        assert asked < 25
+        assert giver.connections == connections
+        giver.acknowledged.add("large")  # it was removed
+        await world.passes(HOUR)
+        assert c.has(*pairs) == [True] * 3
+        assert c.a2.node._sessions.outcomes.of("a1").problem == ""
+        assert giver.limits[-1] > 1
+
+    tell(tmp_path, story)
+
+
+def test_a_page_that_takes_too_long_is_asked_for_in_smaller_ones(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        c = await cast(world, giver_type=Outbox)
+        giver = c.giver
+        assert isinstance(giver, Outbox)
+        pairs = c.old(30)
+        giver.delivered = {pair.outgoing_key for pair in pairs}
+        giver.outbox, giver.most = [item(str(number), pair) for number, pair in enumerate(pairs)], 50
+        giver.asked.clear()
+        # The peer keeps the world from resting: the clock is moved by hand until the request is given up.
+        await world.clock.advance(SESSIONS)
+        await giver.until_asked(DM, 1)
+        await world.clock.advance(12)
+        connections = giver.connections
+        await session(world)
+        assert c.has(*pairs) == [True] * 30
+        assert giver.limits[:3] == [100, 25, 50]
+        assert giver.connections == connections
 
     tell(tmp_path, story)
 

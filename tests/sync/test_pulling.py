@@ -17,13 +17,21 @@ from shine_node.protocol.errors import (
     BadFields,
     BadRequestFormat,
     BadSignature,
+    CallerTimeout,
+    LeftAlone,
+    LinkDown,
+    LinkError,
     LinkLost,
+    PeerRefused,
+    QueueFull,
     Refusal,
+    RequestTimeout,
     ServerBusy,
     StorageFull,
 )
 from shine_node.store.lineage import Lineage
 from shine_node.sync import pulling as pulling_module
+from shine_node.sync.paces import FIRST_REST
 from shine_node.sync.pulling import (
     BUSY_ROUNDS,
     MAX_CURSOR_CHARACTERS,
@@ -35,6 +43,7 @@ from tests.support.clock import ManualClock
 
 PEER = KnownPeer("Server2", "wss://server2.example/ws", True)
 OP = "DmSyncBatch"
+FRAME = 500_000
 
 
 def item(name: str, login: str = "alice") -> dict[str, Any]:
@@ -67,6 +76,7 @@ class World:
             apply=self.apply,
             shares=lambda owner, server: (owner, server) in {("alice", "Server2"), ("bob", "Server2")},
             page_limit=100,
+            max_frame_bytes=FRAME,
             offered=lambda server: offered,
             on_stored=self.note,
         )
@@ -75,12 +85,18 @@ class World:
         self, server: AccessServer, op: str, payload: Mapping[str, object], *, timeout: float | None = None
     ) -> dict[str, Any]:
         assert (server, op, timeout) == (AccessServer(PEER.server_login, PEER.url), OP, None)
-        self.asked.append(dict(payload))
+        self.note_asked(payload)
         answer = self.pages.pop(0) if self.pages else page(cursor=str(payload.get("cursor", "")))
         if isinstance(answer, Exception):
             raise answer
         assert isinstance(answer, dict)
         return answer
+
+    def note_asked(self, payload: Mapping[str, object]) -> None:
+        """Keep a request without what all have: how large the answer may be."""
+        asked = dict(payload)
+        assert asked.pop("maxBytes") == FRAME
+        self.asked.append(asked)
 
     async def apply(self, server_login: str, items: Sequence[Mapping[str, Any]]) -> list[Refusal | None]:
         assert server_login == PEER.server_login
@@ -234,13 +250,13 @@ def test_entries_that_cannot_be_stored_never_hide_those_behind_them_however_shor
         async def request(
             self, server: AccessServer, op: str, payload: Mapping[str, object], *, timeout: float | None = None
         ) -> dict[str, Any]:
-            self.asked.append(dict(payload))
+            self.note_asked(payload)
             after = int(str(payload.get("cursor", 0)))
             end = after + int(str(payload["limit"]))
             return page(*map(item, entries[after:end]), cursor=str(min(end, len(entries))), more=end < len(entries))
 
     world = Serving()
-    world.puller._page_limit = 4
+    world.puller._paces._page_limit = 4
     world.pages_a_turn = pages_a_turn
     world.refuse = lambda name: BadSignature("forged") if name.startswith("bad") else None
     turns = 0
@@ -328,8 +344,87 @@ def test_a_link_that_is_lost_over_a_page_has_smaller_ones_asked_for_until_they_c
     world.run()
     assert [asked["limit"] for asked in world.asked] == [100, 25, 6, 12, 24]
     world.pages = [page(cursor=str(number), more=number < 5) for number in range(1, 6)]
+    asyncio.run(world.clock.advance(FIRST_REST))  # meanwhile, as many as did not come are not asked for again
     world.run()
-    assert [asked["limit"] for asked in world.asked[5:]] == [48, 96, 100, 100, 100]
+    assert [asked["limit"] for asked in world.asked[5:]] == [24, 48, 96, 100, 100]
+
+
+@pytest.mark.parametrize("kind", [RequestTimeout, CallerTimeout])
+def test_a_page_that_does_not_come_in_time_is_asked_for_in_smaller_ones(kind: type[LinkError]) -> None:
+    world = World(kind("server2", OP), kind("server2", OP), page(item("a"), cursor="1"))
+    for _ in range(2):
+        with pytest.raises(kind):
+            world.run()
+    assert world.run() == 1
+    assert [asked["limit"] for asked in world.asked] == [100, 25, 6, 12]
+
+
+@pytest.mark.parametrize(
+    "other", [LinkDown("server2", OP), QueueFull("server2", OP), PeerRefused("server2", OP, 500, "INTERNAL_ERROR")]
+)
+def test_what_says_nothing_of_the_size_of_pages_leaves_it_as_it_is(other: LinkError) -> None:
+    world = World(other, LinkLost("server2", OP), other, other, page())
+    for failed in [type(other), LinkLost, type(other), type(other)]:
+        with pytest.raises(failed):
+            world.run()
+    world.run()
+    assert [asked["limit"] for asked in world.asked] == [100, 100, 25, 25, 25]
+
+
+def test_a_peer_that_gives_not_even_one_entry_is_left_alone_for_a_while() -> None:
+    async def story() -> None:
+        lost = LinkLost("server2", OP)
+        world = World(lost, lost, lost, lost)
+        for _ in range(4):
+            with pytest.raises(LinkLost):
+                await world.puller.step(PEER, world.turn)
+        assert [asked["limit"] for asked in world.asked] == [100, 25, 6, 1]
+        with pytest.raises(LeftAlone, match=r"at Server2: left alone .*limits\.maxFrameBytes; again in 60 s"):
+            await world.puller.step(PEER, world.turn)
+        await world.clock.advance(FIRST_REST - 1)
+        with pytest.raises(LeftAlone, match="again in 1 s"):
+            await world.puller.step(PEER, world.turn)
+        assert len(world.asked) == 4
+        await world.clock.advance(1)
+        world.pages = [page(item("a"), cursor="1")]
+        assert await world.puller.step(PEER, world.turn) is Ending.DONE
+        assert [asked["limit"] for asked in world.asked[4:]] == [1, 2]
+        assert world.stored == ["a"]
+
+    asyncio.run(story())
+
+
+def test_entries_that_are_refused_before_the_one_that_does_not_come_do_not_have_it_asked_for_for_ever() -> None:
+    """What is refused comes again and again: that it came says nothing of what lies behind it."""
+    entries = ["bad1", "bad2", "too large", "good"]
+
+    class Serving(World):
+        async def request(
+            self, server: AccessServer, op: str, payload: Mapping[str, object], *, timeout: float | None = None
+        ) -> dict[str, Any]:
+            self.note_asked(payload)
+            after = int(str(payload.get("cursor", 0)))
+            some = entries[after : after + int(str(payload["limit"]))]
+            if "too large" in some:
+                raise LinkLost("server2", OP)
+            return page(*map(item, some), cursor=str(after + len(some)), more=True)
+
+    async def story() -> None:
+        world = Serving()
+        world.refuse = lambda name: BadSignature("forged") if name.startswith("bad") else None
+        lost = 0
+        while True:
+            try:
+                await world.puller.step(PEER, world.turn)
+            except LinkLost:
+                lost += 1
+                assert lost < 10, "it is asked for for ever"
+            except LeftAlone:
+                break
+        assert world.stored == []
+        assert lost == 5, "at 100, 25, 6, 2 and 1"
+
+    asyncio.run(story())
 
 
 def test_what_this_server_is_too_busy_for_is_tried_again_after_a_pause() -> None:

@@ -12,7 +12,7 @@ import pytest
 from shine_node.peers.directory import KnownPeer
 from shine_node.peers.repeats import QUIET_SECONDS
 from shine_node.peers.turns import Ending, Turn
-from shine_node.protocol.errors import LinkLost, PeerRefused, StorageFull
+from shine_node.protocol.errors import LeftAlone, LinkLost, PeerRefused, StorageFull
 from shine_node.sync import sessions as sessions_module
 from shine_node.sync.outcomes import NONE_YET
 from shine_node.sync.sessions import LONE_PART_SECONDS, PART_SECONDS, Sessions, Step
@@ -232,6 +232,7 @@ def test_a_link_that_is_lost_ends_the_session_and_the_next_one_is_whole() -> Non
     [
         (LinkLost("server2", "DmSyncBatch"), logging.INFO, False),
         (PeerRefused("server2", "DmSyncBatch", 503, "SERVER_BUSY"), logging.WARNING, True),
+        (LeftAlone("server2", "DmSyncBatch"), logging.WARNING, True),
         (StorageFull("the disk is full"), logging.WARNING, True),
         (ZeroDivisionError("a defect"), logging.ERROR, True),
     ],
