@@ -216,7 +216,10 @@ class Puller:
         return await self._peers.request(AccessServer(peer.server_login, peer.url), self._op, payload)
 
     async def _take(self, server_login: str, items: Sequence[Any], refused: _Refused) -> list[str]:
-        """Store the items of a page and return the ``syncId`` of each that is stored, in their order."""
+        """Store the items of a page and return the ``syncId`` of each that is stored, in their order.
+
+        One that stands for a refused item too is not among them: its acknowledgement would be of that one as well.
+        """
         shared: dict[str, bool] = {}
         refusals: list[Refusal | None] = [self._look_at(item, server_login, shared) for item in items]
         good = iter([index for index, refusal in enumerate(refusals) if refusal is None])
@@ -230,7 +233,13 @@ class Puller:
         # While one stretch is being written to the disk, the signatures of the other are checked.
         await all_results(store_stretches() for _ in range(SIDE_BY_SIDE))
         refused.note(items, refusals)
-        return [item["syncId"] for item, refusal in zip(items, refusals, strict=True) if refusal is None]
+        stored, not_stored = [], set()
+        for item, refusal in zip(items, refusals, strict=True):
+            if refusal is None:
+                stored.append(item["syncId"])
+            elif isinstance(item, Mapping) and isinstance(item.get("syncId"), str):
+                not_stored.add(item["syncId"])
+        return [sync_id for sync_id in stored if sync_id not in not_stored]
 
     def _look_at(self, item: object, server_login: str, shared: dict[str, bool]) -> Refusal | None:
         """Return what is wrong with an item whatever it holds; ``shared`` remembers the owners of a page."""

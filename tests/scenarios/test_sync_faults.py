@@ -272,6 +272,17 @@ def test_a_page_that_takes_too_long_is_asked_for_in_smaller_ones(tmp_path: Path)
     tell(tmp_path, story)
 
 
+def test_a_name_that_stands_for_a_refused_entry_too_is_not_acknowledged(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        c = await cast(world)
+        one, two, three = c.old(3)
+        bad = two._replace(outgoing=two.outgoing[:-1] + b"\xff")
+        await c.gives([item("same", one), item("same", bad), item("other", three)])
+        assert [batch["ackSyncIds"] for batch in c.giver.batches()] == [[], ["other"]]
+
+    tell(tmp_path, story)
+
+
 def test_old_pairs_are_asked_about_at_the_offsets_from_their_arrival_and_nothing_is_sent(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         c = await cast(world)

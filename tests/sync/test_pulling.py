@@ -155,6 +155,16 @@ def test_what_is_refused_is_logged_not_acknowledged_and_stops_nothing(caplog: py
     assert "4 of 6 entries of DmSyncBatch from Server2 were refused, the first, bad, because of" in record.getMessage()
 
 
+@pytest.mark.parametrize("first", ["good", "bad"])
+def test_a_name_that_stands_for_a_refused_entry_too_is_not_acknowledged(first: str) -> None:
+    same, bad = item("same"), item("same", "mallory")
+    two = [same, bad] if first == "good" else [bad, same]
+    world = World(page(*two, item("other"), {"syncId": ["other"]}, {"syncId": 5}, cursor="1"))
+    assert world.run() == 1
+    assert sorted(world.stored) == ["other", "same"]
+    assert world.asked[1]["ackSyncIds"] == ["other"]
+
+
 def test_what_is_no_item_is_named_in_the_log_by_one_short_line(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert World(page("a\nb" * 500)).run() == 0
