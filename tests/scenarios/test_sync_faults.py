@@ -95,7 +95,7 @@ def test_a_bad_entry_is_refused_said_in_the_log_stops_nothing_and_comes_again(
         good = c.old(3)
         mallory = await world.person("mallory", c.a2, known_at=())
         foreign = mallory.writes("bob", "not of an owner of both servers")
-        forged = good[0]._replace(outgoing=good[0].outgoing[:-1] + b"\0")
+        forged = good[0]._replace(outgoing=good[0].outgoing[:-1] + b"\xff")
         cut_short = good[1]._replace(incoming=good[1].incoming[:-9])
         page = [
             item("good 0", good[2]),
