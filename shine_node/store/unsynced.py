@@ -15,7 +15,7 @@ __all__ = ["MAX_LOOKED_AT", "Entry", "Page", "read_page"]
 
 MAX_LOOKED_AT = 2000
 """Rows that one page looks at, so that entries of other owners cannot make it long."""
-FRAME_BYTES = 160
+FRAME_BYTES = 128
 """What an entry takes beside its copies as it travels: its ``syncId``, a login, names and signs."""
 
 
