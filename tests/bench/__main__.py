@@ -14,6 +14,8 @@ from tests.bench.bench_due import FEW, measure_due
 from tests.bench.bench_idle import MESSAGES, measure_idle
 from tests.bench.bench_pairs import measure_memory, measure_pairs
 from tests.bench.bench_pool import measure_dead_peers, measure_pool
+from tests.bench.bench_sync import MESSAGES as TO_CATCH_UP
+from tests.bench.bench_sync import measure_catch_up, measure_nothing_new
 from tests.bench.fill import add_delivered, open_store
 from tests.bench.measure import Figure, cores, print_figures, unpin
 
@@ -39,6 +41,8 @@ def main() -> None:
                 add_delivered(store, count)
         figures += [Figure("— idle —"), *uvloop.run(measure_idle(folder / "empty", folder / "full"))]
         figures += [Figure("— due work —"), *measure_due(folder / "few", folder / "full")]
+        figures += [Figure("— catch-up —"), *uvloop.run(measure_catch_up(folder / "sync", TO_CATCH_UP))]
+        figures += uvloop.run(measure_nothing_new(folder / "few", folder / "full"))
     unpin()
     logging.disable()  # of each dead peer there is one line
     figures += [Figure("— links to other servers —"), *uvloop.run(measure_pool(POOL_ROUNDS, POOL_OPERATIONS))]

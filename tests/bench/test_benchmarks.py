@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from tests.bench import bench_due, bench_idle, bench_pairs, measure
+from tests.bench import bench_due, bench_idle, bench_pairs, bench_sync, measure
 from tests.bench.fill import add_delivered, open_store
 from tests.bench.measure import Figure, print_figures
 
@@ -55,6 +55,27 @@ def test_an_idle_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         add_delivered(store, 100)
     figures = uvloop.run(bench_idle.measure_idle(tmp_path / "empty", tmp_path / "full"))
     assert [figure.met is not None for figure in figures] == [True, True, False, True]
+
+
+def test_catch_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_sync, "LIVE_ALONE", 3)
+    figures = uvloop.run(bench_sync.measure_catch_up(tmp_path, 30))
+    assert [figure.what for figure in figures if figure.met is not None] == [
+        "30 pairs that alice sent",
+        "    memory of the node that fetches",
+        "30 copies that alice got",
+        "    memory of the node that fetches",
+        "a message of others sent meanwhile, p99",
+    ]
+
+
+def test_a_session_with_nothing_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_sync, "REQUESTS", 3)
+    for name, count in (("few", 10), ("many", 100)):
+        with open_store(tmp_path / name) as store:
+            add_delivered(store, count)
+    [figure] = uvloop.run(bench_sync.measure_nothing_new(tmp_path / "few", tmp_path / "many"))
+    assert figure.met is not None
 
 
 def test_the_figures() -> None:
