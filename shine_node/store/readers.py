@@ -25,7 +25,13 @@ class Readers:
 
     async def run(self, work: Callable[[Transaction], T]) -> T:
         """Run a function in a thread, with a snapshot of the last commit, and return its result."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._in_thread, work)
+        return await self.begin(work)
+
+    def begin(self, work: Callable[[Transaction], T]) -> asyncio.Future[T]:
+        """Do as ``run`` does, yet do not wait for the result, which nobody need ask for."""
+        future = asyncio.get_running_loop().run_in_executor(self._threads, self._in_thread, work)
+        future.add_done_callback(_look_at_error)
+        return future
 
     def close(self) -> None:
         """Wait for what is being read, and end the threads; the store may be closed afterwards."""
@@ -34,3 +40,9 @@ class Readers:
     def _in_thread(self, work: Callable[[Transaction], T]) -> T:
         with self._store.read() as txn:
             return work(txn)
+
+
+def _look_at_error(future: asyncio.Future[T]) -> None:
+    """Nobody is told of an error that nobody waited for."""
+    if not future.cancelled():
+        future.exception()

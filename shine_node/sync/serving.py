@@ -36,6 +36,10 @@ MAX_SENT = GREATEST_LIMIT
 MAX_CURSOR_BYTES = 400
 """No cursor of this server is longer, and no key of the store may be."""
 ENVELOPE_BYTES = 4096
+MAX_AHEAD = 4
+"""Pages that are kept for requests which may never come, of all peers together."""
+AHEAD_SECONDS = 5.0
+"""What was read longer ago than this is read anew: entries, and who may have them, change meanwhile."""
 
 
 class FeedPage(NamedTuple):
@@ -105,11 +109,31 @@ class Sent:
         return [mark for sync_id in sync_ids if (mark := self._marks.pop(sync_id, None)) is not None]
 
 
+class _Asked(NamedTuple):
+    """What decides what a page holds."""
+
+    server: str
+    login: str | None
+    after: bytes
+    limit: int
+    peer_bytes: int | None
+
+
+class _Ahead(NamedTuple):
+    """The page that a connection is likely to ask for next, and since when it is being read."""
+
+    asked: _Asked
+    since: float
+    page: asyncio.Future[FeedPage]
+
+
 class SyncServing:
     """Answers the requests for one feed.
 
+    While a peer works on a page, the next one is read already: it waits for the link alone.
+
     Args:
-        clock: says how long ago the log was told the same.
+        clock: says how old is what was read ahead, and how long ago the log was told the same.
         max_frame_bytes: ``limits.maxFrameBytes``; a page takes at most half of it.
         stores: keeps the marks of the peers' stores, of all feeds together.
     """
@@ -125,6 +149,8 @@ class SyncServing:
         stores: PeerStores | None = None,
     ) -> None:
         self._feed = feed
+        self._clock = clock
+        self._ahead: dict[Sent, _Ahead] = {}
         self._stores = stores
         self._noting: dict[str, asyncio.Future[None]] = {}
         """By peer: the commit of acknowledgements that was not waited for."""
@@ -164,17 +190,7 @@ class SyncServing:
         if not after:  # what is acknowledged must not come again with the first page
             await self._note(server, sent, marks, store_mark)
             sent.clear()
-        page = await self._readers.run(
-            lambda txn: self._feed.page(
-                txn,
-                server,
-                login=login,
-                after=after,
-                limit=limit,
-                max_bytes=self._max_bytes,
-                peer_bytes=peer_bytes,
-            )
-        )
+        page = await self._page(sent, _Asked(server, login, after, limit, peer_bytes))
         if after:  # it lies behind the cursor: the peer can work on this page while it is being noted
             await self._note(server, sent, marks, store_mark, wait=not page.more)
         if page.too_large and not sent.told_too_large:
@@ -184,12 +200,42 @@ class SyncServing:
         for sync_id, mark, item in page.entries:
             sent.add(sync_id, mark)
             items.append({"syncId": sync_id, **item})
+        if page.more and page.cursor:
+            self._read_ahead(sent, _Asked(server, login, page.cursor, limit, peer_bytes))
         return {"items": items, "cursor": encode_base64(page.cursor or after), "hasMore": page.more, **told}
 
     def _tell_too_large(self, server: str, sync_id: str) -> None:
         level = self._repeats.level(logging.WARNING, server, "too large")
         text = "the entry %s, and maybe others, is larger than %s takes: raise limits.maxFrameBytes there"
         log.log(level, text, sync_id, server)
+
+    async def _page(self, sent: Sent, asked: _Asked) -> FeedPage:
+        ahead = self._ahead.pop(sent, None)
+        now = self._clock.monotonic()
+        if ahead is not None and ahead.asked == asked and now - ahead.since <= AHEAD_SECONDS:
+            return await ahead.page
+        return await self._begin(asked)
+
+    def _read_ahead(self, sent: Sent, asked: _Asked) -> None:
+        now = self._clock.monotonic()
+        for other, ahead in list(self._ahead.items()):
+            if now - ahead.since > AHEAD_SECONDS:
+                del self._ahead[other]
+        if len(self._ahead) < MAX_AHEAD:
+            self._ahead[sent] = _Ahead(asked, now, self._begin(asked))
+
+    def _begin(self, asked: _Asked) -> asyncio.Future[FeedPage]:
+        return self._readers.begin(
+            lambda txn: self._feed.page(
+                txn,
+                asked.server,
+                login=asked.login,
+                after=asked.after,
+                limit=asked.limit,
+                max_bytes=self._max_bytes,
+                peer_bytes=asked.peer_bytes,
+            )
+        )
 
     async def _note(
         self, server: str, sent: Sent, marks: Sequence[object], store_mark: str, *, wait: bool = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -115,5 +116,18 @@ def test_a_caller_who_leaves_harms_nobody(tmp_path: Path) -> None:
             await asyncio.wait((task,))
             slow.gate.set()
             assert await readers.run(look) is None
+
+    run(story())
+
+
+def test_what_nobody_asks_for_is_missed_by_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        with library(tmp_path) as (_, readers):
+            future = readers.begin(lambda txn: 1 // 0)
+            await until(future.done)
+            del future
+            gc.collect()
+            assert await readers.begin(look) is None
+            assert caplog.records == []
 
     run(story())

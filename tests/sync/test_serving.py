@@ -20,7 +20,15 @@ from shine_node.store.layout import Table
 from shine_node.store.lineage import get_doubt, get_peer_mark
 from shine_node.store.readers import Readers
 from shine_node.sync import serving as serving_module
-from shine_node.sync.serving import ENVELOPE_BYTES, MAX_CURSOR_BYTES, FeedPage, Sent, SyncServing
+from shine_node.sync.serving import (
+    AHEAD_SECONDS,
+    ENVELOPE_BYTES,
+    MAX_AHEAD,
+    MAX_CURSOR_BYTES,
+    FeedPage,
+    Sent,
+    SyncServing,
+)
 from tests.delivery.rooms import until
 from tests.store.rooms import MAP_SIZE
 from tests.support.clock import ManualClock
@@ -52,13 +60,16 @@ class Numbers:
 
 
 @asynccontextmanager
-async def serving(folder: Path, feed: Numbers, *, max_frame_bytes: int = 2**20) -> AsyncIterator[SyncServing]:
+async def serving(
+    folder: Path, feed: Numbers, *, max_frame_bytes: int = 2**20, clock: ManualClock | None = None
+) -> AsyncIterator[SyncServing]:
     store = Store(folder / "shine.mdb", map_size=MAP_SIZE)
     store.start()
     readers = Readers(store)
     try:
-        clock = ManualClock()
-        yield SyncServing(feed=feed, store=store, readers=readers, clock=clock, max_frame_bytes=max_frame_bytes)
+        yield SyncServing(
+            feed=feed, store=store, readers=readers, clock=clock or ManualClock(), max_frame_bytes=max_frame_bytes
+        )
     finally:
         readers.close()
         store.close()
@@ -269,6 +280,65 @@ def test_what_could_not_be_noted_is_met_by_the_next_request(tmp_path: Path) -> N
             with pytest.raises(StorageFull):
                 await served.answer("server2", sent, {"cursor": page["cursor"]})
             assert numbers_of(await served.answer("server2", sent, {"limit": 1})) == [1]
+
+    asyncio.run(story())
+
+
+# --- the page that is asked for next ---
+
+
+def test_the_next_page_is_read_while_the_peer_works_on_this_one(tmp_path: Path) -> None:
+    async def story() -> None:
+        feed, sent = Numbers(5), Sent()
+        async with serving(tmp_path, feed) as served:
+            page = await served.answer("server2", sent, {"limit": 2})
+            await until(lambda: len(feed.asked) == 2)
+            feed.greatest = 4
+            for numbers in ([3, 4], [5]):  # as they were read
+                page = await served.answer("server2", sent, {"cursor": page["cursor"], "limit": 2})
+                feed.greatest = 5
+                assert numbers_of(page) == numbers
+            assert [asked["after"] for asked in feed.asked] == [b"", b"2", b"4"], "each once"
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("asked", [{"limit": 3}, {"limit": 2, "login": "bob"}, {"limit": 2, "cursor": ""}])
+def test_where_another_one_is_asked_for_that_one_is_given(tmp_path: Path, asked: dict[str, Any]) -> None:
+    async def story() -> None:
+        feed, sent = Numbers(9), Sent()
+        async with serving(tmp_path, feed) as served:
+            page = await served.answer("server2", sent, {"limit": 2})
+            await served.answer("server2", sent, {"cursor": page["cursor"]} | asked)
+            assert feed.asked[2]["limit"] == asked["limit"]
+            assert feed.asked[2]["login"] == asked.get("login")
+            assert feed.asked[2]["after"] == (b"" if "cursor" in asked else b"2")
+
+    asyncio.run(story())
+
+
+def test_what_was_read_too_long_ago_is_read_anew(tmp_path: Path) -> None:
+    async def story() -> None:
+        feed, sent, clock = Numbers(9), Sent(), ManualClock()
+        async with serving(tmp_path, feed, clock=clock) as served:
+            page = await served.answer("server2", sent, {"limit": 2})
+            await clock.advance(AHEAD_SECONDS + 1)
+            await served.answer("server2", sent, {"cursor": page["cursor"], "limit": 2})
+            assert [asked["after"] for asked in feed.asked[:3]] == [b"", b"2", b"2"]
+
+    asyncio.run(story())
+
+
+def test_few_pages_are_kept_and_none_for_long(tmp_path: Path) -> None:
+    async def story() -> None:
+        feed, clock = Numbers(9), ManualClock()
+        async with serving(tmp_path, feed, clock=clock) as served:
+            for _ in range(MAX_AHEAD + 2):
+                await served.answer("server2", Sent(), {"limit": 2})
+            assert len(served._ahead) == MAX_AHEAD
+            await clock.advance(AHEAD_SECONDS + 1)
+            await served.answer("server2", Sent(), {"limit": 2})
+            assert len(served._ahead) == 1
 
     asyncio.run(story())
 
