@@ -67,7 +67,10 @@ class AccessRecord(NamedTuple):
     def names_server(self, server_login: str) -> bool:
         """Say whether a server is among the access servers, whatever the case of its login."""
         wanted = server_login.lower()
-        return any(server.server_login.lower() == wanted for server in self.access_servers)
+        for server, _ in self.access_servers:  # noqa: SIM110 - a generator takes longer than two turns of this
+            if server.lower() == wanted:
+                return True
+        return False
 
 
 class User(NamedTuple):

@@ -108,6 +108,8 @@ class Flag(enum.IntFlag):
     """It came by synchronisation, too old to be sent: the owner's other server is asked what became of it (§6)."""
 
 
+_KINDS = {message_type: Kind(message_type - 1 + message_type % 2) for message_type in range(1, 7)}
+"""By ``messageType``; to make one of a number takes longer than all else about a key."""
 _NUMBER = struct.Struct(">Q")
 _ITEM_TAIL = struct.Struct(">BQIB")
 _TIME_SEQ = struct.Struct(">QQ")
@@ -141,13 +143,13 @@ class ItemKey(NamedTuple):
     @classmethod
     def outgoing(cls, message: MessageId, message_type: int) -> ItemKey:
         """Return the key of the sender's item of a message, receipt or tombstone of either type of it."""
-        kind = Kind(message_type - 1 + message_type % 2)
+        kind = _KINDS[message_type]
         return cls(message.from_login, message.to_login, kind, message.time_ms, message.nonce, Direction.OUT)
 
     @classmethod
     def incoming(cls, message: MessageId, message_type: int) -> ItemKey:
         """Return the key of the recipient's item of a message, receipt or tombstone of either type of it."""
-        kind = Kind(message_type - 1 + message_type % 2)
+        kind = _KINDS[message_type]
         return cls(message.to_login, message.from_login, kind, message.time_ms, message.nonce, Direction.IN)
 
     @classmethod

@@ -104,10 +104,8 @@ def other_server(txn: Transaction, login: str, own_login: str) -> AccessServer |
         login: the user, in lower case.
         own_login: this server's login, in lower case.
     """
-    servers = access_servers(txn, login)
-    if not any(server.server_login.lower() == own_login for server in servers):
-        return None
-    return next((server for server in servers if server.server_login.lower() != own_login), None)
+    value = txn.get(Table.ACCESS_CURRENT, login.encode())
+    return _other_of(value, own_login) if value else None
 
 
 def get_registration(txn: Transaction, login: str) -> Registration | None:
@@ -210,6 +208,14 @@ def _history_key(login: str, time_ms: int, seq: int) -> bytes:
 
 def _encode_servers(servers: tuple[AccessServer, ...]) -> bytes:
     return "\n".join(f"{server.server_login} {server.url}" for server in servers).encode()
+
+
+@functools.lru_cache(maxsize=1024)
+def _other_of(value: bytes, own_login: str) -> AccessServer | None:
+    servers = _decode_servers(value)
+    if not any(server.server_login.lower() == own_login for server in servers):
+        return None
+    return next((server for server in servers if server.server_login.lower() != own_login), None)
 
 
 @functools.lru_cache(maxsize=1024)  # few distinct values: most users of a server share their servers
