@@ -33,6 +33,7 @@ from shine_node.parts import (
     lay_ground,
     make_access_pull,
     make_access_push,
+    make_catch_up,
     make_deliverer,
     make_intake,
     make_lookup,
@@ -44,6 +45,7 @@ from shine_node.parts import (
 )
 from shine_node.peers.dial import DialFailed
 from shine_node.store.lineage import Lineage, begin_lineage
+from shine_node.sync.defects import Defects
 from shine_node.sync.messages import MessageApply, MessageFeed
 from shine_node.sync.pulling import Puller
 from shine_node.sync.resync import Resync
@@ -112,7 +114,7 @@ class Node:
             op="DmSyncBatch",
             peers=self.pool,
             clock=self._clock,
-            apply=MessageApply(intake, self._clock),
+            apply=MessageApply(make_catch_up(ground, lookup, defect=Defects(self._clock).refusal)),
             shares=self.users.shares,
             page_limit=config.sync.page_limit,
             max_frame_bytes=config.limits.max_frame_bytes,

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from shine_node.clock import Clock
 from shine_node.config import Config
 from shine_node.crypto.pool import CryptoPool
+from shine_node.delivery.catch_up import CatchUp
 from shine_node.delivery.deliverer import Deliverer
 from shine_node.delivery.intake import Intake
 from shine_node.delivery.worker import Worker
@@ -20,7 +21,7 @@ from shine_node.directory.sharing import AccessPull
 from shine_node.directory.users import Users
 from shine_node.peers.pool import Pool, PoolSettings
 from shine_node.protocol.access import AccessServer
-from shine_node.protocol.errors import ShineError
+from shine_node.protocol.errors import Refusal, ShineError
 from shine_node.protocol.schedule import Schedule
 from shine_node.store.environment import Store
 from shine_node.store.readers import Readers
@@ -33,6 +34,7 @@ __all__ = [
     "lay_ground",
     "make_access_pull",
     "make_access_push",
+    "make_catch_up",
     "make_deliverer",
     "make_intake",
     "make_lookup",
@@ -186,6 +188,20 @@ def make_intake(ground: Ground, lookup: Lookup) -> Intake:
         schedule=Schedule(delivery.schedule_seconds),
         lease_ms=delivery.lease_ms,
         max_body_bytes=ground.config.limits.max_body_bytes,
+    )
+
+
+def make_catch_up(ground: Ground, lookup: Lookup, *, defect: Callable[[str], Refusal]) -> CatchUp:
+    """Make what takes in what catches up."""
+    return CatchUp(
+        store=ground.store,
+        crypto=ground.crypto,
+        users=ground.users,
+        lookup=lookup,
+        clock=ground.clock,
+        schedule=Schedule(ground.config.delivery.schedule_seconds),
+        max_body_bytes=ground.config.limits.max_body_bytes,
+        defect=defect,
     )
 
 

@@ -18,6 +18,10 @@ __all__ = ["Check", "CheckedSink", "CryptoPool", "Submission"]
 log = logging.getLogger(__name__)
 
 MAX_BATCH = 64
+MAX_BATCH_LATER = 8
+"""Of what can wait: few, for whatever comes meanwhile waits for them."""
+TURNS_LATER = 4
+"""What can wait has at least one turn in so many: it is slowed down, never stopped."""
 
 Check = tuple[bytes, bytes, bytes]
 """A public key, the bytes that were signed, the signature."""
@@ -47,7 +51,8 @@ class CryptoPool:
     """Checks signatures on a fixed number of threads, with a bounded queue.
 
     A thread takes what is waiting, up to ``MAX_BATCH`` submissions, checks it and hands it on as one batch: batches
-    form by themselves under load, and a single submission waits for nobody.
+    form by themselves under load, and a single submission waits for nobody. What can wait is checked when nothing else
+    is there to be checked.
 
     Args:
         threads: how many, ``crypto.threads``.
@@ -57,6 +62,8 @@ class CryptoPool:
     def __init__(self, *, threads: int, max_queue: int) -> None:
         self._max_queue = max_queue
         self._waiting: deque[tuple[CheckedSink, Submission]] = deque()
+        self._later: deque[tuple[CheckedSink, Submission]] = deque()
+        self._passed_over = 0
         self._wake = threading.Condition()
         self._stopping = False
         self._threads = [threading.Thread(target=self._check_forever, name=f"crypto-{n}") for n in range(threads)]
@@ -64,7 +71,7 @@ class CryptoPool:
     @property
     def waiting(self) -> int:
         """How many submissions are waiting."""
-        return len(self._waiting)
+        return len(self._waiting) + len(self._later)
 
     def start(self) -> None:
         """Start the threads."""
@@ -80,16 +87,20 @@ class CryptoPool:
             if thread.ident is not None:
                 thread.join()
 
-    def submit(self, submissions: Sequence[Submission], sink: CheckedSink) -> None:
+    def submit(self, submissions: Sequence[Submission], sink: CheckedSink, *, later: bool = False) -> None:
         """Queue submissions; the sink gets each one checked.
+
+        Args:
+            later: they can wait for others that come after them.
 
         Raises:
             ServerBusy: the queue is full, at once; none of these was queued.
         """
         with self._wake:
-            if self._stopping or len(self._waiting) + len(submissions) > self._max_queue:
+            if self._stopping or self.waiting + len(submissions) > self._max_queue:
                 raise ServerBusy("too many signatures are waiting to be checked", {"retryAfterMs": 1000})
-            self._waiting.extend((sink, submission) for submission in submissions)
+            queue = self._later if later else self._waiting
+            queue.extend((sink, submission) for submission in submissions)
             self._wake.notify()
 
     async def verify(self, checks: Sequence[Check]) -> int | None:
@@ -105,13 +116,12 @@ class CryptoPool:
     def _check_forever(self) -> None:
         while True:
             with self._wake:
-                while not self._waiting and not self._stopping:
+                while not self.waiting and not self._stopping:
                     self._wake.wait()
-                if not self._waiting:
+                if not self.waiting:
                     return
-                share = -(-len(self._waiting) // len(self._threads))
-                batch = [self._waiting.popleft() for _ in range(min(share, MAX_BATCH))]
-                if self._waiting:
+                batch = self._next_batch()
+                if self.waiting:
                     self._wake.notify()
             sinks: dict[CheckedSink, list[Submission]] = {}
             for sink, submission in batch:
@@ -122,6 +132,16 @@ class CryptoPool:
                     sink.checked(checked)
                 except Exception:  # a thread that ends would be missed for good
                     log.exception("checked signatures were not taken")
+
+    def _next_batch(self) -> list[tuple[CheckedSink, Submission]]:
+        if self._later and (not self._waiting or self._passed_over == TURNS_LATER - 1):
+            self._passed_over = 0
+            queue, most = self._later, MAX_BATCH_LATER
+        else:
+            self._passed_over += bool(self._later)
+            queue, most = self._waiting, MAX_BATCH
+        share = -(-len(queue) // len(self._threads))
+        return [queue.popleft() for _ in range(min(share, most))]
 
 
 def first_wrong(checks: Sequence[Check]) -> int | None:

@@ -7,22 +7,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from shine_node.clock import Clock
 from shine_node.crypto.pool import Check, CryptoPool, Submission
+from shine_node.delivery.admission import bad_signature, find_stored, known_user, must_be_here, parse_timely_pair
 from shine_node.directory.lookup import Lookup
 from shine_node.directory.users import Users
 from shine_node.protocol.access import User
 from shine_node.protocol.container import CLIENT_AHEAD_MS, PEER_AHEAD_MS, Container, check_clock
-from shine_node.protocol.errors import BadFields, BadSignature, NotAccessServer, Refusal, ServerBusy, UserNotFound
-from shine_node.protocol.pair import Pair, check_pair, parse_incoming, parse_pair
+from shine_node.protocol.errors import BadSignature, Refusal, ServerBusy, UserNotFound
+from shine_node.protocol.pair import Pair, parse_incoming
 from shine_node.protocol.revisions import Arrival
 from shine_node.protocol.schedule import Schedule
 from shine_node.store.environment import Job, Store, Transaction
-from shine_node.store.layout import ItemKey, OpenDelivery
-from shine_node.store.messages import Stored, identical, store_incoming, store_pair
+from shine_node.store.layout import OpenDelivery
+from shine_node.store.messages import Stored, store_incoming, store_pair
 
 __all__ = ["Accepted", "Intake"]
 
@@ -70,10 +71,10 @@ class Intake:
         Raises:
             Refusal: any of §2's; nothing was stored.
         """
-        pair = self._parse_pair(incoming_blob, outgoing_blob, CLIENT_AHEAD_MS)
+        pair = self._parse(incoming_blob, outgoing_blob, CLIENT_AHEAD_MS)
         sender = await self._find(pair.incoming.message.from_login, "the sender")
         await self._find(pair.incoming.message.to_login, "the recipient")
-        self._must_be_here(sender)
+        must_be_here(self._users, sender)
         key = sender.fresh_key_at(pair.incoming.effective_ms)
         return Accepted(pair, await self._take(pair, key, self._pair_work(pair, from_client=True)))
 
@@ -89,50 +90,12 @@ class Intake:
         Raises:
             Refusal: any of §2's; nothing was stored.
         """
-        pair = self._parse_pair(incoming_blob, outgoing_blob, PEER_AHEAD_MS)
-        sender = self._known(pair.incoming.message.from_login, "the sender")
-        self._must_be_here(sender)
+        pair = self._parse(incoming_blob, outgoing_blob, PEER_AHEAD_MS)
+        sender = known_user(self._users, pair.incoming.message.from_login, "the sender")
+        must_be_here(self._users, sender)
         key = sender.device_key_at(pair.incoming.effective_ms)
         work = self._pair_work(pair, from_client=False, from_server=from_server)
         return Accepted(pair, await self._take(pair, key, work))
-
-    def sync_pair(
-        self, incoming_blob: bytes, outgoing_blob: bytes, *, owner: str, from_server: str
-    ) -> Awaitable[Stored]:
-        """Take a pair of ``DmSyncBatch``: its delivery joins the schedule by its age, or is only asked about (§6).
-
-        What can be checked at once is, and raises; the rest is begun, and what is returned must be awaited.
-
-        Args:
-            owner: whose entry it is said to be, in lower case.
-            from_server: the peer that gives it.
-
-        Raises:
-            Refusal: any of §2's; nothing was stored.
-        """
-        pair = self._parse_pair(incoming_blob, outgoing_blob, PEER_AHEAD_MS)
-        _must_belong(owner, pair.incoming.message.from_login)
-        sender = self._known(pair.incoming.message.from_login, "the sender")
-        self._must_be_here(sender)
-        key = sender.device_key_at(pair.incoming.effective_ms)
-        now_ms = self._clock.now_ms()
-        joins = self._schedule.adopt(effective_ms=pair.incoming.effective_ms, now_ms=now_ms)
-        delivery = OpenDelivery(now_ms if joins is None else joins.accepted_at_ms, 0, now_ms, 0)
-        own_login = self._users.own_login
-
-        def work(txn: Transaction) -> Stored:
-            return store_pair(
-                txn,
-                pair,
-                now_ms=now_ms,
-                from_client=False,
-                delivery=delivery,
-                own_login=own_login,
-                settling=joins is None,
-                from_server=from_server,
-            )
-
-        return self._take(pair, key, work)
 
     async def receive_incoming(self, blob: bytes) -> tuple[Container, Stored]:
         """Take a recipient's copy from a server: ``ReceiveIncomingMessage`` (§5.4).
@@ -141,44 +104,24 @@ class Intake:
             Refusal: any of §2's; nothing was stored.
         """
         container = parse_incoming(blob, max_body_bytes=self._max_body_bytes)
-        return container, await self._take_incoming(container, None)
-
-    def sync_incoming(self, blob: bytes, *, owner: str, from_server: str) -> Awaitable[Stored]:
-        """Take a recipient's copy of ``DmSyncBatch``; as ``sync_pair`` in all else."""
-        container = parse_incoming(blob, max_body_bytes=self._max_body_bytes)
-        _must_belong(owner, container.message.to_login)
-        return self._take_incoming(container, from_server)
-
-    async def find_sender(self, blob: bytes, *, from_server: str) -> None:
-        """Look up the sender of a recipient's copy of ``DmSyncBatch`` at the server that gives it.
-
-        Of strangers a server tells nobody who does not ask (§3), yet it has checked the copy with the sender's key.
-
-        Raises:
-            Refusal: the copy is wrong, or the sender could not be stored now.
-        """
-        container = parse_incoming(blob, max_body_bytes=self._max_body_bytes)
-        await self._lookup.find_at(container.message.from_login.lower(), from_server)
-
-    def _take_incoming(self, container: Container, from_server: str | None) -> Awaitable[Stored]:
-        check_clock(container, now_ms=self._clock.now_ms(), ahead_ms=PEER_AHEAD_MS)
-        sender = self._known(container.message.from_login, "the sender")
-        self._must_be_here(self._known(container.message.to_login, "the recipient"))
+        now_ms = self._clock.now_ms()
+        check_clock(container, now_ms=now_ms, ahead_ms=PEER_AHEAD_MS)
+        sender = known_user(self._users, container.message.from_login, "the sender")
+        must_be_here(self._users, known_user(self._users, container.message.to_login, "the recipient"))
         key = sender.device_key_at(container.effective_ms)
         own_login = self._users.own_login
-        now_ms = self._clock.now_ms()
-        return self._take(
-            (container,),
-            key,
-            lambda txn: store_incoming(txn, container, now_ms=now_ms, own_login=own_login, from_server=from_server),
+        return container, await self._take(
+            (container,), key, lambda txn: store_incoming(txn, container, now_ms=now_ms, own_login=own_login)
         )
 
-    def _parse_pair(self, incoming_blob: bytes, outgoing_blob: bytes, ahead_ms: int) -> Pair:
-        copies = parse_pair(incoming_blob, outgoing_blob, max_body_bytes=self._max_body_bytes)
-        now_ms = self._clock.now_ms()
-        for copy in copies:
-            check_clock(copy, now_ms=now_ms, ahead_ms=ahead_ms)
-        return check_pair(*copies)
+    def _parse(self, incoming_blob: bytes, outgoing_blob: bytes, ahead_ms: int) -> Pair:
+        return parse_timely_pair(
+            incoming_blob,
+            outgoing_blob,
+            max_body_bytes=self._max_body_bytes,
+            now_ms=self._clock.now_ms(),
+            ahead_ms=ahead_ms,
+        )
 
     async def _find(self, login: str, who: str) -> User:
         """Return a user that a client names; peers are asked for one that is not known here (§3)."""
@@ -187,31 +130,23 @@ class Intake:
             raise UserNotFound(f"{who} is known neither here nor at a server that was asked")
         return user
 
-    def _known(self, login: str, who: str) -> User:
-        user = self._users.get(login)
-        if user is None:
-            raise UserNotFound(f"{who} is not known here")
-        return user
+    async def _take(
+        self, copies: Sequence[Container], key: bytes | None, work: Callable[[Transaction], Stored]
+    ) -> Stored:
+        """Check the signatures of all copies and store them.
 
-    def _must_be_here(self, user: User) -> None:
-        if not self._users.is_here(user):
-            raise NotAccessServer(f"this server is not an access server of {user.record.login}")
-
-    def _take(
-        self,
-        copies: Sequence[Container],
-        key: bytes | None,
-        work: Callable[[Transaction], Stored],
-    ) -> Awaitable[Stored]:
-        """Begin to check the signatures of all copies and to store them."""
-        if key is None:
-            future: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
-            future.set_exception(
-                BadSignature("the device key of that time has been replaced: sign with the newest one")
-            )
-        else:
-            future = self._check_and_store([(key, copy.signed_part, copy.signature) for copy in copies], work)
-        return _Taking(self._store, copies, future)
+        Bytes that are stored already are a success whatever the keys are now (§5.2); as the transaction finds them by
+        itself, they are looked for here only where a signature does not hold.
+        """
+        try:
+            if key is None:
+                raise BadSignature("the device key of that time has been replaced: sign with the newest one")
+            return await self._check_and_store([(key, copy.signed_part, copy.signature) for copy in copies], work)
+        except BadSignature:
+            row = find_stored(self._store, copies)
+            if row is None:
+                raise
+            return Stored(Arrival.SAME, row)
 
     def _pair_work(
         self, pair: Pair, *, from_client: bool, from_server: str | None = None
@@ -266,8 +201,7 @@ class Intake:
             if submission.failed is None:
                 passed.append(submission)
             else:
-                copy = ("incoming", "outgoing")[submission.failed]
-                refused.append((submission, BadSignature(f"the {copy} copy is not signed by the sender's device key")))
+                refused.append((submission, bad_signature(submission.failed)))
         try:
             self._store.submit([submission.job for submission in passed])
         except ServerBusy as busy:
@@ -278,38 +212,6 @@ class Intake:
                 loop.call_soon_threadsafe(_fail, refused)
 
 
-class _Taking:
-    """Copies that are being checked and stored: to be awaited, or not where whoever would wait has been cancelled."""
-
-    __slots__ = ("_copies", "_future", "_store")
-
-    def __init__(self, store: Store, copies: Sequence[Container], future: asyncio.Future[Stored]) -> None:
-        self._store = store
-        self._copies = copies
-        self._future = future
-        future.add_done_callback(_look_at_error)
-
-    def __await__(self) -> Generator[Any, None, Stored]:
-        try:
-            stored = yield from self._future
-        except BadSignature:
-            # Bytes that are stored already are a success whatever the keys are now (§5.2); as the transaction finds
-            # them by itself, they are looked for here only where a signature does not hold.
-            blobs = [copy.blob for copy in self._copies] + [b""]
-            with self._store.read() as txn:
-                row = identical(txn, ItemKey.of(self._copies[-1]), blobs[0], blobs[1])
-            if row is None:
-                raise
-            return Stored(Arrival.SAME, row)
-        return stored
-
-
-def _look_at_error(future: asyncio.Future[Stored]) -> None:
-    """Nobody is told of an error that nobody waited for: its sender sends again."""
-    if not future.cancelled():
-        future.exception()
-
-
 class _Checked(Submission):
     """A submission with the write that follows if its signatures hold."""
 
@@ -318,12 +220,6 @@ class _Checked(Submission):
     def __init__(self, checks: list[Check], job: Job[Any]) -> None:
         super().__init__(checks)
         self.job = job
-
-
-def _must_belong(owner: str, login: str) -> None:
-    """Refuse an entry that is said to be another's than its containers say."""
-    if login.lower() != owner:
-        raise BadFields(f"this is an entry of {login}, not of {owner}")
 
 
 def _fail(refused: list[tuple[_Checked, Refusal]]) -> None:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from shine_node.clock import Clock
 from shine_node.peers.waiting import all_results
 from shine_node.protocol.encoding import decode_base64, encode_base64, read_list, read_login
-from shine_node.protocol.errors import BadFields, BadRequestFormat, Refusal, StorageFull, UserNotFound
+from shine_node.protocol.errors import BadRequestFormat, Refusal, StorageFull, UserNotFound
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import ItemKey
 from shine_node.store.outbox import acknowledge
 from shine_node.store.unsynced import read_page
-from shine_node.sync.defects import Defects
 from shine_node.sync.owners import sharing
 from shine_node.sync.serving import FeedPage
 
@@ -68,15 +66,10 @@ class MessageFeed:
 
 
 class Take(Protocol):
-    """The ways in; ``Intake`` has them."""
+    """The way in; ``CatchUp`` is it."""
 
-    def sync_pair(
-        self, incoming_blob: bytes, outgoing_blob: bytes, *, owner: str, from_server: str
-    ) -> Awaitable[object]:
-        """Begin to check and store a sender's pair; it and what it returns raise ``Refusal``."""
-
-    def sync_incoming(self, blob: bytes, *, owner: str, from_server: str) -> Awaitable[object]:
-        """Begin to check and store a recipient's copy; it and what it returns raise ``Refusal``."""
+    async def take(self, entries: Sequence[tuple[str, Sequence[bytes]]], *, from_server: str) -> list[Refusal | None]:
+        """Check and store entries, each an owner with a pair or one copy; return for each why it is not stored."""
 
     async def find_sender(self, blob: bytes, *, from_server: str) -> None:
         """Look up the sender of a recipient's copy, who is not known here; raises ``Refusal``."""
@@ -85,12 +78,11 @@ class Take(Protocol):
 class MessageApply:
     """Stores items of ``DmSyncBatch``; the checks are those of every other way in."""
 
-    def __init__(self, take: Take, clock: Clock) -> None:
+    def __init__(self, take: Take) -> None:
         self._take = take
-        self._defects = Defects(clock)
 
     async def __call__(self, server_login: str, items: Sequence[Mapping[str, Any]]) -> list[Refusal | None]:
-        """Store items that a peer gives, side by side, and return for each why it is not stored.
+        """Store items that a peer gives, and return for each why it is not stored.
 
         Raises:
             StorageFull: the store has no room.
@@ -105,8 +97,17 @@ class MessageApply:
         return refusals
 
     async def _store(self, server_login: str, items: Sequence[Mapping[str, Any]]) -> list[Refusal | None]:
-        begun = [self._begin(server_login, item) for item in items]
-        refusals = [one if isinstance(one, Refusal) else await self._ended(server_login, one) for one in begun]
+        refusals: list[Refusal | None] = [None] * len(items)
+        entries: list[tuple[str, list[bytes]]] = []
+        places: list[int] = []
+        for index, item in enumerate(items):
+            try:
+                entries.append((read_login(item).lower(), _read_blobs(item)))
+                places.append(index)
+            except Refusal as wrong:
+                refusals[index] = wrong
+        for index, refusal in zip(places, await self._take.take(entries, from_server=server_login), strict=True):
+            refusals[index] = refusal
         for refusal in refusals:
             if isinstance(refusal, StorageFull):
                 raise refusal
@@ -114,30 +115,12 @@ class MessageApply:
 
     async def _find_sender(self, server_login: str, item: Mapping[str, Any]) -> None:
         with contextlib.suppress(Refusal):  # the next try says what is wrong
-            await self._take.find_sender(decode_base64(item["blobsB64"][0], "blobsB64"), from_server=server_login)
+            await self._take.find_sender(_read_blobs(item)[0], from_server=server_login)
 
-    def _begin(self, server_login: str, item: Mapping[str, Any]) -> Awaitable[object] | Refusal:
-        try:
-            owner = read_login(item).lower()
-            texts = read_list(item, "blobsB64")
-            if not all(isinstance(text, str) for text in texts):
-                raise BadRequestFormat("blobsB64 must be texts")
-            blobs = [decode_base64(text, "blobsB64") for text in texts]
-            if len(blobs) == 2:
-                return self._take.sync_pair(blobs[0], blobs[1], owner=owner, from_server=server_login)
-            if len(blobs) == 1:
-                return self._take.sync_incoming(blobs[0], owner=owner, from_server=server_login)
-            raise BadFields("blobsB64 must hold one copy, or two")
-        except Refusal as refusal:
-            return refusal
-        except Exception:
-            return self._defects.refusal(server_login)
 
-    async def _ended(self, server_login: str, taking: Awaitable[object]) -> Refusal | None:
-        try:
-            await taking
-        except Refusal as refusal:
-            return refusal
-        except Exception:
-            return self._defects.refusal(server_login)
-        return None
+def _read_blobs(item: Mapping[str, Any]) -> list[bytes]:
+    texts = read_list(item, "blobsB64")
+    for text in texts:
+        if not isinstance(text, str):
+            raise BadRequestFormat("blobsB64 must be texts")
+    return [decode_base64(text, "blobsB64") for text in texts]

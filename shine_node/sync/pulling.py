@@ -34,7 +34,7 @@ __all__ = ["Pulled", "Puller"]
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 25
+AT_ONCE = 50
 """Entries that are checked and committed together: enough to share commits, too few to be in the way of live ones."""
 SIDE_BY_SIDE = 2
 MAX_CURSOR_CHARACTERS = 1024

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from shine_node.crypto.pool import MAX_BATCH, Check, CryptoPool, Submission, first_wrong
+from shine_node.crypto.pool import MAX_BATCH, MAX_BATCH_LATER, TURNS_LATER, Check, CryptoPool, Submission, first_wrong
 from shine_node.protocol.errors import ServerBusy
 from shine_node.protocol.signatures import key_pair, sign
 
@@ -149,6 +149,34 @@ def test_a_busy_thread_does_not_hold_up_the_others() -> None:
     asyncio.run(asyncio.wait_for(story(), WAIT))
 
 
+def test_what_can_wait_is_checked_after_all_else_a_few_at_a_time() -> None:
+    sink, patient = Sink(), Sink()
+    order: list[str] = []
+    sink.then, patient.then = lambda: order.append("now"), lambda: order.append("later")
+    pool = CryptoPool(threads=1, max_queue=1000)
+    later = [Submission([right()]) for _ in range(MAX_BATCH_LATER + 1)]
+    pool.submit(later, patient, later=True)
+    now = [Submission([]) for _ in range(2 * MAX_BATCH)]
+    pool.submit(now, sink)
+    assert pool.waiting == len(now) + len(later)
+    pool.start()
+    pool.close()
+    assert order == ["now", "now", "later", "later"]
+    assert sink.submissions == now
+    assert patient.submissions == later
+    assert [len(batch) for batch in patient.batches] == [MAX_BATCH_LATER, 1]
+
+
+def test_what_can_wait_is_never_stopped() -> None:
+    order: list[str] = []
+    pool = CryptoPool(threads=1, max_queue=10 * MAX_BATCH)
+    pool.submit([Submission([]) for _ in range(2)], Sink(lambda: order.append("later")), later=True)
+    pool.submit([Submission([]) for _ in range(8 * MAX_BATCH)], Sink(lambda: order.append("now")))
+    pool.start()
+    pool.close()
+    assert order == ["now"] * (TURNS_LATER - 1) + ["later"] + ["now"] * (8 - TURNS_LATER + 1)
+
+
 def test_each_sink_gets_its_own_in_one_batch() -> None:
     one, other = Sink(), Sink()
     submissions = [Submission([right()]) for _ in range(6)]
@@ -172,6 +200,8 @@ def test_over_the_bound_nothing_is_queued() -> None:
     assert pool.waiting == 2
     last = Submission([wrong()])
     pool.submit([last], sink)
+    with pytest.raises(ServerBusy):
+        pool.submit([Submission([right()])], sink, later=True)
 
     async def refused() -> None:
         with pytest.raises(ServerBusy):

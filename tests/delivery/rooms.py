@@ -11,13 +11,15 @@ from typing import Any, NamedTuple, Self
 
 from shine_node.crypto.pool import CryptoPool
 from shine_node.delivery.attempts import Copies
+from shine_node.delivery.catch_up import CatchUp
 from shine_node.delivery.deliverer import Deliverer
 from shine_node.delivery.intake import Accepted, Intake
 from shine_node.delivery.status import DeliveryStatus
 from shine_node.delivery.worker import Worker
 from shine_node.directory.users import Users
 from shine_node.protocol.access import AccessRecord, AccessServer, User
-from shine_node.protocol.errors import LinkDown, PeerRefused, ServerBusy
+from shine_node.protocol.container import Container, parse_container
+from shine_node.protocol.errors import InternalError, LinkDown, PeerRefused, Refusal, ServerBusy
 from shine_node.protocol.pair import Pair
 from shine_node.protocol.schedule import Schedule
 from shine_node.store.environment import Job, Store
@@ -192,7 +194,7 @@ class MoodyStore(Store):
 
 
 class Rooms:
-    """Store, signature pool, users, intake, deliverer and worker of one server, with their threads running."""
+    """Store, signature pool, users, ways in, deliverer and worker of one server, with their threads running."""
 
     def __init__(
         self,
@@ -228,6 +230,16 @@ class Rooms:
             lease_ms=lease_ms,
             max_body_bytes=max_body_bytes,
         )
+        self.catch_up = CatchUp(
+            store=self.store,
+            crypto=self.crypto,
+            users=self.users,
+            lookup=self.lookup,  # type: ignore[arg-type]
+            clock=self.clock,
+            schedule=self.schedule,
+            max_body_bytes=max_body_bytes,
+            defect=self._meet,
+        )
         self.deliverer = Deliverer(
             store=self.store,
             users=self.users,
@@ -248,6 +260,12 @@ class Rooms:
             max_concurrent=max_concurrent,
         )
         self.status = DeliveryStatus(self.store)
+        self.defects: list[str] = []
+        """Over whose entries there were defects."""
+
+    def _meet(self, server_login: str) -> Refusal:
+        self.defects.append(server_login)
+        return InternalError("this server could not store it")
 
     def doubt(self, server: str) -> int | None:
         """Since when entries have changed that a server has, but not by a request with a mark."""
@@ -280,6 +298,15 @@ class Rooms:
         """Take a pair from a client: checked and stored, nothing sent yet."""
         return await self.intake.send_pair(pair.incoming.blob, pair.outgoing.blob)
 
+    async def sync(self, *blobs: bytes, owner: str, from_server: str) -> Row:
+        """Take one entry of ``DmSyncBatch`` and return its row, or raise why it was refused."""
+        [refusal] = await self.catch_up.take([(owner, blobs)], from_server=from_server)
+        if refusal is not None:
+            raise refusal
+        row = self.row_of(ItemKey.of(parse_container(blobs[-1], max_body_bytes=MAX_BODY)))
+        assert row is not None
+        return row
+
     def row(self, pair: Pair) -> Row | None:
         """What is stored of the sender's item of a pair."""
         return self.row_of(ItemKey.of(pair.outgoing))
@@ -303,6 +330,24 @@ class Rooms:
         """How many rows a table has."""
         with self.store.read() as txn:
             return txn.count(table)
+
+
+async def alice_and_bob(
+    rooms: Rooms, *, alice: tuple[str, ...] = (OWN, "a2"), bob: tuple[str, ...] = ("r1", "r2")
+) -> None:
+    """Have both known with these access servers."""
+    await rooms.know("alice", *alice)
+    await rooms.know("bob", *bob)
+
+
+def counts(rooms: Rooms) -> list[int]:
+    """How many rows each table has."""
+    return [rooms.count(table) for table in Table]
+
+
+def broken(copy: Container) -> bytes:
+    """The copy with a signature that is not its own."""
+    return copy.blob[:-1] + bytes([copy.blob[-1] ^ 1])
 
 
 def copies_of(pair: Pair) -> Copies:

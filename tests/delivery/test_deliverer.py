@@ -386,7 +386,7 @@ OLD = [make_pair("alice", "bob", time_ms=NOW - 3_600_000, nonce=nonce) for nonce
 
 async def sync_old(rooms: Rooms, *pairs: Pair, owner: str = "alice", from_server: str = "a2") -> None:
     for incoming, outgoing in pairs:
-        await rooms.intake.sync_pair(incoming.blob, outgoing.blob, owner=owner, from_server=from_server)
+        await rooms.sync(incoming.blob, outgoing.blob, owner=owner, from_server=from_server)
 
 
 async def claim_old(rooms: Rooms) -> list[Claim]:

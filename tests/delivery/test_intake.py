@@ -10,7 +10,7 @@ import pytest
 
 from shine_node.client.identity import Identity, KeyPair
 from shine_node.delivery.intake import _Checked
-from shine_node.protocol.container import Container, encode_unsigned, parse_container
+from shine_node.protocol.container import encode_unsigned, parse_container
 from shine_node.protocol.errors import (
     BadContainer,
     BadFields,
@@ -27,10 +27,9 @@ from shine_node.protocol.errors import (
 from shine_node.protocol.pair import Pair, check_pair
 from shine_node.protocol.revisions import Arrival
 from shine_node.protocol.schedule import DeliveryState
-from shine_node.store.deliveries import claim_due
 from shine_node.store.environment import Job, Transaction
-from shine_node.store.layout import Direction, Flag, OpenDelivery, Row, Table
-from tests.delivery.rooms import Rooms, run, until
+from shine_node.store.layout import Direction, Flag, OpenDelivery, Table
+from tests.delivery.rooms import Rooms, alice_and_bob, broken, counts, run, until
 from tests.store.rooms import MAX_BODY, NOW, OWN, identity, make_copy, make_pair, servers, tombstone_of
 from tests.support.clock import ManualClock, settle
 from tests.support.vectors import cases, load_vectors
@@ -40,31 +39,15 @@ MINUTE = 60_000
 LEASE = 60_000
 
 
-async def alice_and_bob(
-    rooms: Rooms, *, alice: tuple[str, ...] = (OWN, "a2"), bob: tuple[str, ...] = ("r1", "r2")
-) -> None:
-    await rooms.know("alice", *alice)
-    await rooms.know("bob", *bob)
-
-
 async def is_refused(rooms: Rooms, error: type[Refusal], incoming: bytes, outgoing: bytes) -> str:
     """Both ways in refuse it, and nothing is stored."""
-    before = stored(rooms)
+    before = counts(rooms)
     with pytest.raises(error) as by_client:
         await rooms.intake.send_pair(incoming, outgoing)
     with pytest.raises(error):
         await rooms.intake.receive_pair(incoming, outgoing, from_server=None)
-    assert stored(rooms) == before
+    assert counts(rooms) == before
     return by_client.value.detail
-
-
-def stored(rooms: Rooms) -> list[int]:
-    return [rooms.count(table) for table in Table]
-
-
-def broken(copy: Container) -> bytes:
-    """The copy with a signature that is not its own."""
-    return copy.blob[:-1] + bytes([copy.blob[-1] ^ 1])
 
 
 # What is stored
@@ -191,149 +174,6 @@ def test_a_copy_for_a_recipient_of_this_server(tmp_path: Path) -> None:
     run(story())
 
 
-# What catches up between a user's two servers (§6)
-
-
-async def synced(rooms: Rooms, pair: Pair) -> Row:
-    """Take a pair of ``DmSyncBatch`` and return its row."""
-    stored = await rooms.intake.sync_pair(pair.incoming.blob, pair.outgoing.blob, owner="alice", from_server="A2")
-    return stored.row
-
-
-@pytest.mark.parametrize("case", cases("schedule", kind="synced"))
-def test_a_pair_that_is_synced_joins_the_schedule_by_its_age_as_the_vectors_say(
-    tmp_path: Path, case: dict[str, Any]
-) -> None:
-    async def story() -> None:
-        clock = ManualClock(case["nowMs"])
-        async with Rooms(tmp_path, clock=clock, schedule=tuple(case["scheduleSeconds"])) as rooms:
-            await rooms.know("alice", OWN, "a2", time_ms=0)
-            await rooms.know("bob", "r1", time_ms=0)
-            row = await synced(rooms, make_pair("alice", "bob", time_ms=case["timeMs"], revision_ms=case["revisionMs"]))
-            assert row.state is DeliveryState.ACCEPTED
-            assert bool(row.flags & Flag.SETTLING) is not case["send"]
-            assert not row.flags & Flag.UNSYNCED, "no loops"
-            table = Table.DUE_ATTEMPTS if case["send"] else Table.DUE_SETTLING
-            [claim], failed = await rooms.store.write(
-                lambda txn: claim_due(txn, rooms.schedule, now_ms=clock.now_ms(), lease_ms=LEASE, limit=9, table=table)
-            )
-            assert failed == []
-            if case["send"]:
-                decision = claim.decision
-                assert (decision.attempt, decision.ask_first) == (case["attempt"], case["askFirst"])
-                assert decision.next_at_ms == case["nextAtMs"]
-            else:
-                assert claim.decision.accepted_at_ms == clock.now_ms(), "asked about at the offsets from its arrival"
-
-    run(story())
-
-
-def test_what_is_synced_for_a_recipient_of_this_server(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with Rooms(tmp_path) as rooms:
-            await alice_and_bob(rooms, bob=(OWN, "r2"))
-            old = make_pair("alice", "bob", time_ms=NOW - 40 * DAY)
-            row = await synced(rooms, old)
-            assert (row.state, row.flags) == (DeliveryState.ACCEPTED, Flag.SETTLING)
-            assert rooms.recipients_row(old) is None, "nothing of an hour or older is sent to the recipient"
-            young = make_pair("alice", "bob", nonce=3)
-            row = await synced(rooms, young)
-            assert (row.state, row.flags, row.delivery) == (DeliveryState.DELIVERED, Flag.NONE, None)
-            assert rooms.blobs(young, Direction.IN) == (young.incoming.blob, b"")
-            copy = make_copy("alice", "bob", 1, nonce=2)
-            stored_copy = await rooms.intake.sync_incoming(copy.blob, owner="bob", from_server="R2")
-            assert stored_copy.row.flags is Flag.NONE, "the other server has it"
-
-    run(story())
-
-
-def test_the_sender_of_a_copy_that_is_synced_may_be_looked_up(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with Rooms(tmp_path) as rooms:
-            await rooms.know("bob", OWN, "r2")
-            copy = make_copy("alice", "bob", 1)
-            with pytest.raises(UserNotFound):
-                await rooms.intake.sync_incoming(copy.blob, owner="bob", from_server="r2")
-            assert rooms.lookup.looked_for == []
-            rooms.lookup.found = [identity("alice").access_record(servers("a1"), time_ms=NOW - 9)]
-            rooms.lookup.knows_strangers = "r2"
-            await rooms.intake.find_sender(copy.blob, from_server="r2")
-            assert rooms.lookup.looked_for == ["alice"]
-            stored_copy = await rooms.intake.sync_incoming(copy.blob, owner="bob", from_server="r2")
-            assert stored_copy.changed
-            with pytest.raises(BadContainer):
-                await rooms.intake.find_sender(b"", from_server="r2")
-
-    run(story())
-
-
-def test_what_the_other_server_has_brought_is_in_doubt(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with Rooms(tmp_path) as rooms:
-            await alice_and_bob(rooms, bob=(OWN, "r2"))
-            pair, copy = make_pair("alice", "bob"), make_copy("alice", "bob", 1, nonce=2)
-            await rooms.accept(pair)
-            await rooms.intake.receive_incoming(copy.blob)
-            with pytest.raises(BadSignature):
-                await rooms.intake.sync_incoming(broken(copy), owner="bob", from_server="r2")
-            assert (rooms.doubt("a2"), rooms.doubt("r2")) == (None, None)
-            await synced(rooms, pair)
-            assert (rooms.doubt("a2"), rooms.doubt("r2")) == (NOW, None), "also what was here before"
-            await rooms.clock.advance(5)
-            edit = make_pair("alice", "bob", revision_ms=NOW + 9)
-            await rooms.intake.receive_pair(edit.incoming.blob, edit.outgoing.blob, from_server="a2")
-            other = make_copy("alice", "bob", 1, nonce=3)
-            await rooms.intake.sync_incoming(other.blob, owner="bob", from_server="r2")
-            assert (rooms.doubt("a2"), rooms.doubt("r2")) == (NOW, NOW + 5000), "the first stands for what follows"
-
-    run(story())
-
-
-def test_what_is_synced_again_or_older_is_a_success(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with Rooms(tmp_path) as rooms:
-            await alice_and_bob(rooms)
-            original, edit = make_pair("alice", "bob"), make_pair("alice", "bob", revision_ms=NOW + 9, body=b"new")
-            row = (await rooms.accept(edit)).stored.row
-            assert await synced(rooms, original) == row
-            assert await synced(rooms, edit) == row._replace(flags=Flag.NONE), "the other server has it"
-            assert await synced(rooms, original) == row._replace(flags=Flag.NONE)
-
-    run(story())
-
-
-def test_what_is_synced_passes_the_checks_of_every_other_way_in(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with Rooms(tmp_path) as rooms:
-
-            async def refused(error: type[Refusal], incoming: bytes, outgoing: bytes) -> None:
-                before = stored(rooms)
-                with pytest.raises(error):
-                    await rooms.intake.sync_pair(incoming, outgoing, owner="alice", from_server="a2")
-                assert stored(rooms) == before
-
-            pair, late = make_pair("alice", "bob"), make_pair("alice", "bob", time_ms=NOW + 2 * DAY)
-            await refused(BadContainer, b"", pair.outgoing.blob)
-            await refused(BadFields, late.incoming.blob, late.outgoing.blob)
-            await refused(PairMismatch, pair.incoming.blob, make_pair("alice", "bob", nonce=2).outgoing.blob)
-            await refused(UserNotFound, pair.incoming.blob, pair.outgoing.blob)
-            assert rooms.lookup.looked_for == [], "a peer names only whom this server knows"
-            await rooms.know("alice", "a2")
-            await refused(NotAccessServer, pair.incoming.blob, pair.outgoing.blob)
-            await rooms.know("alice", OWN, "a2", time_ms=NOW)
-            await refused(BadSignature, pair.incoming.blob, broken(pair.outgoing))
-            assert (await synced(rooms, pair)).state is DeliveryState.ACCEPTED, "bob need not be known"
-            await rooms.know("bob", OWN, "r2")
-            for owner, (incoming, outgoing) in (("bob", pair), ("alices", make_pair("alice", "bob", nonce=3))):
-                with pytest.raises(BadFields, match=f"not of {owner}"):
-                    await rooms.intake.sync_pair(incoming.blob, outgoing.blob, owner=owner, from_server="a2")
-            copy = make_copy("alice", "bob", 1, nonce=4)
-            with pytest.raises(BadFields, match="not of alice"):
-                await rooms.intake.sync_incoming(copy.blob, owner="alice", from_server="a2")
-
-    run(story())
-
-
 # The order of the checks of a pair
 
 
@@ -433,14 +273,14 @@ def test_how_far_ahead_a_time_may_be(tmp_path: Path, way: str, ahead_ms: int) ->
             assert await submit(make_pair("alice", "bob", time_ms=NOW + ahead_ms))
             assert await submit(make_pair("alice", "bob", revision_ms=NOW + ahead_ms))
             assert await submit(make_pair("alice", "bob", time_ms=0, nonce=0, body=b""))
-            before = stored(rooms)
+            before = counts(rooms)
             for late in (
                 make_pair("alice", "bob", time_ms=NOW + ahead_ms + 1),
                 make_pair("alice", "bob", revision_ms=NOW + ahead_ms + 1),
             ):
                 with pytest.raises(BadFields):
                     await submit(late)
-            assert stored(rooms) == before
+            assert counts(rooms) == before
 
     run(story())
 
@@ -453,10 +293,10 @@ def test_what_a_copy_for_the_recipient_is_refused_for_in_order(tmp_path: Path) -
             late = make_copy("alice", "bob", 1, time_ms=NOW + 2 * DAY)
 
             async def refused(error: type[Refusal], blob: bytes, text: str) -> None:
-                before = stored(rooms)
+                before = counts(rooms)
                 with pytest.raises(error, match=text):
                     await rooms.intake.receive_incoming(blob)
-                assert stored(rooms) == before
+                assert counts(rooms) == before
 
             await refused(BadContainer, b"SHiNE_DM", "version")
             await refused(BadContainer, make_copy("alice", "bob", 2).blob, "sender's copy")
@@ -497,11 +337,11 @@ def test_a_pair_of_the_vectors(tmp_path: Path, case: dict[str, Any]) -> None:
                 assert incoming.message.base_key == case["baseKey"]
                 assert (str(incoming.key), str(outgoing.key)) == (case["incomingKey"], case["outgoingKey"])
                 return
-            before = stored(rooms)
+            before = counts(rooms)
             with pytest.raises(Refusal) as found:
                 await rooms.intake.send_pair(*blobs)
             assert (found.value.status, found.value.code) == (case["status"], case["error"]), case["reason"]
-            assert stored(rooms) == before
+            assert counts(rooms) == before
 
     run(story())
 
@@ -547,7 +387,7 @@ def test_the_same_bytes_again_change_nothing(tmp_path: Path) -> None:
             await alice_and_bob(rooms)
             pair = make_pair("alice", "bob")
             first = await rooms.accept(pair)
-            before = stored(rooms), rooms.row(pair)
+            before = counts(rooms), rooms.row(pair)
             await rooms.clock.advance(5)
             again = await rooms.accept(pair)
             assert again.stored.arrival is Arrival.SAME
@@ -555,7 +395,7 @@ def test_the_same_bytes_again_change_nothing(tmp_path: Path) -> None:
             assert again.stored.row == first.stored.row
             by_server = await rooms.intake.receive_pair(pair.incoming.blob, pair.outgoing.blob, from_server=None)
             assert not by_server.stored.changed
-            assert (stored(rooms), rooms.row(pair)) == before
+            assert (counts(rooms), rooms.row(pair)) == before
 
     run(story())
 

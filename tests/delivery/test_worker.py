@@ -324,7 +324,7 @@ def test_it_looks_at_once_when_it_is_told_that_something_is_due(tmp_path: Path) 
 async def sync(rooms: Rooms, *pairs: Pair) -> None:
     """Take pairs of ``DmSyncBatch``."""
     for incoming, outgoing in pairs:
-        await rooms.intake.sync_pair(incoming.blob, outgoing.blob, owner="alice", from_server="a2")
+        await rooms.sync(incoming.blob, outgoing.blob, owner="alice", from_server="a2")
 
 
 async def sync_old(rooms: Rooms, *nonces: int) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from shine_node.protocol.errors import (
     BadLogin,
     BadRequestFormat,
     BadSignature,
-    InternalError,
     Refusal,
     StorageFull,
     UserNotFound,
@@ -26,7 +24,6 @@ from shine_node.store.environment import Store, Transaction
 from shine_node.store.messages import store_pair
 from shine_node.sync.messages import MessageApply, MessageFeed
 from tests.store.rooms import NOW, OWN, make_pair, opened, register
-from tests.support.clock import ManualClock
 
 FEED = MessageFeed(OWN)
 PAIR = make_pair("alice", "carol")
@@ -97,39 +94,30 @@ def test_a_mark_of_another_feed_is_a_defect(store: Store, mark: object) -> None:
 
 
 class Taken:
-    """The ways in, in place of the intake: they note what they are given, or raise what a test wants."""
+    """The way in, in place of ``CatchUp``: it notes what it is given, and refuses what a test wants."""
 
     def __init__(self) -> None:
         self.taken: list[tuple[Any, ...]] = []
-        self.raises: dict[str, Exception] = {}
-        self.raises_at_once: Exception | None = None
+        self.refuses: dict[str, Refusal] = {}
         self.looked_up: list[tuple[bytes, str]] = []
         self.found: list[str] = []
         """Whose messages can be taken once a sender has been looked up."""
 
-    def sync_pair(self, incoming: bytes, outgoing: bytes, *, owner: str, from_server: str) -> Awaitable[object]:
-        return self._take(owner, (incoming, outgoing, owner, from_server))
-
-    def sync_incoming(self, blob: bytes, *, owner: str, from_server: str) -> Awaitable[object]:
-        return self._take(owner, (blob, owner, from_server))
+    async def take(self, entries: Sequence[tuple[str, Sequence[bytes]]], *, from_server: str) -> list[Refusal | None]:
+        refusals = [self.refuses.get(owner) for owner, _ in entries]
+        self.taken += [
+            (*blobs, owner, from_server)
+            for (owner, blobs), refusal in zip(entries, refusals, strict=True)
+            if refusal is None
+        ]
+        return refusals
 
     async def find_sender(self, blob: bytes, *, from_server: str) -> None:
         self.looked_up.append((blob, from_server))
         if blob == b"wrong":
             raise BadSignature("no record of the sender is right")
         for owner in self.found:
-            self.raises.pop(owner, None)
-
-    def _take(self, owner: str, what: tuple[Any, ...]) -> Awaitable[object]:
-        if self.raises_at_once is not None:
-            raise self.raises_at_once
-
-        async def take() -> None:
-            if owner in self.raises:
-                raise self.raises[owner]
-            self.taken.append(what)
-
-        return take()
+            self.refuses.pop(owner, None)
 
 
 def item(*blobs: bytes, login: Any = "Alice") -> dict[str, Any]:
@@ -137,7 +125,7 @@ def item(*blobs: bytes, login: Any = "Alice") -> dict[str, Any]:
 
 
 def apply(taken: Taken, *items: dict[str, Any]) -> list[type[Refusal] | None]:
-    refusals = asyncio.run(MessageApply(taken, ManualClock())("server2", items))
+    refusals = asyncio.run(MessageApply(taken)("server2", items))
     return [None if refusal is None else type(refusal) for refusal in refusals]
 
 
@@ -147,61 +135,38 @@ def test_two_copies_are_a_pair_and_one_is_an_incoming_copy() -> None:
     assert taken.taken == [(b"in", b"out", "alice", "server2"), (b"in", "bob", "server2")]
 
 
-def test_what_is_wrong_harms_no_other_item_and_each_has_its_own_answer(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_wrong_harms_no_other_item_and_each_has_its_own_answer() -> None:
     taken = Taken()
-    taken.raises = {"mallory": BadSignature("forged"), "eve": KeyError("a defect")}
-    with caplog.at_level(logging.ERROR):
-        answers = apply(
-            taken,
-            item(),
-            item(b"1", b"2", b"3"),
-            {"login": "alice", "blobsB64": ["no Base64"]},
-            {"login": "alice", "blobsB64": [5]},
-            {"login": "alice", "blobsB64": "text"},
-            item(b"in", login="a b"),
-            item(b"in", login=None),
-            item(b"in", login="mallory"),
-            item(b"in", login="eve"),
-            item(b"in", b"out"),
-        )
-    assert answers == [
-        BadFields,
-        BadFields,
-        BadBase64,
-        BadRequestFormat,
-        BadRequestFormat,
-        BadLogin,
-        BadFields,
-        BadSignature,
-        InternalError,
-        None,
-    ]
-    assert len(taken.taken) == 1
-    assert "a defect over an entry" in caplog.text
+    taken.refuses = {"mallory": BadSignature("forged")}
+    answers = apply(
+        taken,
+        {"login": "alice", "blobsB64": ["no Base64"]},
+        {"login": "alice", "blobsB64": [5]},
+        {"login": "alice", "blobsB64": "text"},
+        item(b"in", login="a b"),
+        item(b"in", login=None),
+        item(b"in", login="mallory"),
+        item(b"in", b"out"),
+    )
+    assert answers == [BadBase64, BadRequestFormat, BadRequestFormat, BadLogin, BadFields, BadSignature, None]
+    assert taken.taken == [(b"in", b"out", "alice", "server2")]
 
 
 def test_a_sender_who_is_not_known_is_looked_up_at_the_server_that_gives_the_message() -> None:
     taken = Taken()
-    taken.raises = {"bob": UserNotFound("who?"), "carol": UserNotFound("who?"), "eve": BadSignature("forged")}
+    taken.refuses = {"bob": UserNotFound("who?"), "carol": UserNotFound("who?"), "eve": BadSignature("forged")}
     taken.found = ["bob"]
     items = [item(b"1", login=login) for login in ("alice", "bob", "carol", "eve")]
     assert apply(taken, *items) == [None, None, UserNotFound, BadSignature]
     assert taken.looked_up == [(b"1", "server2")] * 2
     assert [what[1] for what in taken.taken] == ["alice", "bob"], "each is stored once"
-    taken.raises = {"dora": UserNotFound("who?")}
+    taken.refuses = {"dora": UserNotFound("who?")}
     assert apply(taken, item(b"wrong", login="dora")) == [UserNotFound]
-
-
-@pytest.mark.parametrize(("raised", "answer"), [(BadSignature("x"), BadSignature), (KeyError("x"), InternalError)])
-def test_what_fails_before_it_has_begun_is_an_answer_too(raised: Exception, answer: type[Refusal]) -> None:
-    taken = Taken()
-    taken.raises_at_once = raised
-    assert apply(taken, item(b"in")) == [answer]
 
 
 def test_a_store_without_room_ends_it_after_all_have_ended() -> None:
     taken = Taken()
-    taken.raises = {"bob": StorageFull("full")}
+    taken.refuses = {"bob": StorageFull("full")}
     with pytest.raises(StorageFull):
         apply(taken, item(b"in", login="bob"), item(b"in", login="carol"))
     assert [what[1] for what in taken.taken] == ["carol"]
