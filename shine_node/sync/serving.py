@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -19,7 +20,7 @@ from shine_node.protocol.encoding import (
     read_optional_number,
     read_optional_text,
 )
-from shine_node.protocol.errors import BadBase64, BadFields, BadRequestFormat
+from shine_node.protocol.errors import BadBase64, BadFields, BadRequestFormat, ServerBusy
 from shine_node.store.environment import Job, Store, Transaction
 from shine_node.store.lineage import MAX_MARK_CHARACTERS, note_doubt, put_peer_mark
 from shine_node.store.readers import Readers
@@ -200,8 +201,9 @@ class SyncServing:
         for sync_id, mark, item in page.entries:
             sent.add(sync_id, mark)
             items.append({"syncId": sync_id, **item})
-        if page.more and page.cursor:
-            self._read_ahead(sent, _Asked(server, login, page.cursor, limit, peer_bytes))
+        if page.more and page.cursor:  # once this answer is on its way
+            asked = _Asked(server, login, page.cursor, limit, peer_bytes)
+            asyncio.get_running_loop().call_soon(self._read_ahead, sent, asked)
         return {"items": items, "cursor": encode_base64(page.cursor or after), "hasMore": page.more, **told}
 
     def _tell_too_large(self, server: str, sync_id: str) -> None:
@@ -222,7 +224,8 @@ class SyncServing:
             if now - ahead.since > AHEAD_SECONDS:
                 del self._ahead[other]
         if len(self._ahead) < MAX_AHEAD:
-            self._ahead[sent] = _Ahead(asked, now, self._begin(asked))
+            with contextlib.suppress(RuntimeError):  # the node is stopping: nothing is read any more
+                self._ahead[sent] = _Ahead(asked, now, self._begin(asked))
 
     def _begin(self, asked: _Asked) -> asyncio.Future[FeedPage]:
         return self._readers.begin(
@@ -243,15 +246,24 @@ class SyncServing:
         """Have acknowledgements written, all in one transaction, with the mark of the peer's store if there is one."""
         if not marks:
             return
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._store.submit([Job(lambda txn: self._acknowledge(txn, server, marks, store_mark), future)])
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        job = Job(lambda txn: self._acknowledge(txn, server, marks, store_mark), future)
         if store_mark:
             sent.echoed = store_mark  # the caller knows it: its own store is there now
         if wait:
+            self._submit(job)
             await future
         else:
             self._noting[server] = future
             future.add_done_callback(partial(self._noted, server))
+            loop.call_soon(self._submit, job)  # once the answer is on its way
+
+    def _submit(self, job: Job[None]) -> None:
+        try:
+            self._store.submit([job])
+        except ServerBusy as busy:
+            job.future.set_exception(busy)
 
     def _noted(self, server: str, future: asyncio.Future[None]) -> None:
         """Forget a commit that has ended well; one that has not is met by the peer's next request."""

@@ -14,8 +14,8 @@ import pytest
 from shine_node.peers.repeats import QUIET_SECONDS
 from shine_node.protocol.encoding import encode_base64
 from shine_node.protocol.envelope import encode_answer
-from shine_node.protocol.errors import BadFields, BadLogin, BadRequestFormat, StorageFull
-from shine_node.store.environment import Store, Transaction
+from shine_node.protocol.errors import BadFields, BadLogin, BadRequestFormat, ServerBusy, StorageFull
+from shine_node.store.environment import Job, Store, Transaction
 from shine_node.store.layout import Table
 from shine_node.store.lineage import get_doubt, get_peer_mark
 from shine_node.store.readers import Readers
@@ -297,6 +297,7 @@ def test_the_next_page_is_read_while_the_peer_works_on_this_one(tmp_path: Path) 
             for numbers in ([3, 4], [5]):  # as they were read
                 page = await served.answer("server2", sent, {"cursor": page["cursor"], "limit": 2})
                 feed.greatest = 5
+                await asyncio.sleep(0)
                 assert numbers_of(page) == numbers
             assert [asked["after"] for asked in feed.asked] == [b"", b"2", b"4"], "each once"
 
@@ -309,6 +310,7 @@ def test_where_another_one_is_asked_for_that_one_is_given(tmp_path: Path, asked:
         feed, sent = Numbers(9), Sent()
         async with serving(tmp_path, feed) as served:
             page = await served.answer("server2", sent, {"limit": 2})
+            await until(lambda: len(feed.asked) == 2)
             await served.answer("server2", sent, {"cursor": page["cursor"]} | asked)
             assert feed.asked[2]["limit"] == asked["limit"]
             assert feed.asked[2]["login"] == asked.get("login")
@@ -322,6 +324,7 @@ def test_what_was_read_too_long_ago_is_read_anew(tmp_path: Path) -> None:
         feed, sent, clock = Numbers(9), Sent(), ManualClock()
         async with serving(tmp_path, feed, clock=clock) as served:
             page = await served.answer("server2", sent, {"limit": 2})
+            await until(lambda: len(feed.asked) == 2)
             await clock.advance(AHEAD_SECONDS + 1)
             await served.answer("server2", sent, {"cursor": page["cursor"], "limit": 2})
             assert [asked["after"] for asked in feed.asked[:3]] == [b"", b"2", b"2"]
@@ -335,10 +338,44 @@ def test_few_pages_are_kept_and_none_for_long(tmp_path: Path) -> None:
         async with serving(tmp_path, feed, clock=clock) as served:
             for _ in range(MAX_AHEAD + 2):
                 await served.answer("server2", Sent(), {"limit": 2})
+                await asyncio.sleep(0)
             assert len(served._ahead) == MAX_AHEAD
             await clock.advance(AHEAD_SECONDS + 1)
             await served.answer("server2", Sent(), {"limit": 2})
+            await asyncio.sleep(0)
             assert len(served._ahead) == 1
+
+    asyncio.run(story())
+
+
+def test_a_node_that_stops_reads_nothing_ahead(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async with serving(tmp_path, Numbers(9)) as served:
+            await served.answer("server2", Sent(), {"limit": 2})
+            served._readers.close()
+            await asyncio.sleep(0)
+            assert served._ahead == {}
+
+    asyncio.run(story())
+    assert caplog.records == []
+
+
+def test_what_the_store_is_too_busy_to_note_is_met_by_the_next_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(jobs: list[Job[Any]]) -> None:
+        raise ServerBusy("the store has too much to write")
+
+    async def story() -> None:
+        feed, sent = Numbers(9), Sent()
+        async with serving(tmp_path, feed) as served:
+            page = await served.answer("server2", sent, {"limit": 2})
+            monkeypatch.setattr(served._store, "submit", busy)
+            await served.answer("server2", sent, {"ackSyncIds": ["id1"], "cursor": page["cursor"], "limit": 2})
+            await asyncio.wait((served._noting["server2"],))
+            with pytest.raises(ServerBusy):
+                await served.answer("server2", sent, {"ackSyncIds": ["id2"], "cursor": page["cursor"], "limit": 2})
+            assert feed.acknowledged == []
 
     asyncio.run(story())
 
