@@ -108,8 +108,13 @@ class Flag(enum.IntFlag):
     """It came by synchronisation, too old to be sent: the owner's other server is asked what became of it (§6)."""
 
 
+# To have an enumeration find its member of a number takes longer than all else about a key or a row.
 _KINDS = {message_type: Kind(message_type - 1 + message_type % 2) for message_type in range(1, 7)}
-"""By ``messageType``; to make one of a number takes longer than all else about a key."""
+"""By ``messageType``."""
+_DIRECTIONS = {int(direction): direction for direction in Direction}
+_FLAGS = {number: Flag(number) for number in range(8)}
+_STATES = {int(state): state for state in DeliveryState}
+_ACCEPTED = int(DeliveryState.ACCEPTED)
 _NUMBER = struct.Struct(">Q")
 _ITEM_TAIL = struct.Struct(">BQIB")
 _TIME_SEQ = struct.Struct(">QQ")
@@ -138,7 +143,7 @@ class ItemKey(NamedTuple):
         """Return what ``encode`` was given."""
         owner, peer, _ = key.split(b"\0", 2)
         kind, time_ms, nonce, direction = _ITEM_TAIL.unpack_from(key, len(owner) + len(peer) + 2)
-        return cls(owner.decode(), peer.decode(), Kind(kind), time_ms, nonce, Direction(direction))
+        return cls(owner.decode(), peer.decode(), _KINDS[kind], time_ms, nonce, _DIRECTIONS[direction])
 
     @classmethod
     def outgoing(cls, message: MessageId, message_type: int) -> ItemKey:
@@ -217,11 +222,11 @@ class Row(NamedTuple):
         """Return what was encoded."""
         flags, state, seq, revision_ms, changed_at_ms, version = _ROW.unpack_from(value)
         delivery, digest = None, b""
-        if state == DeliveryState.ACCEPTED:
+        if state == _ACCEPTED:
             delivery = OpenDelivery(*_OPEN.unpack_from(value, _ROW.size))
         else:
             digest = value[_ROW.size :]
-        return cls(Flag(flags), DeliveryState(state), seq, revision_ms, changed_at_ms, version, delivery, digest)
+        return cls(_FLAGS[flags], _STATES[state], seq, revision_ms, changed_at_ms, version, delivery, digest)
 
 
 def encode_containers(incoming: bytes, outgoing: bytes) -> bytes:

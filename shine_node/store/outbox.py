@@ -13,6 +13,9 @@ from shine_node.store.lineage import note_doubt
 
 __all__ = ["acknowledge", "clear_entry", "former_servers", "outbox_key", "put_entry", "signatures_of"]
 
+_UNSYNCED = int(Flag.UNSYNCED)
+"""In the first byte of a row."""
+
 
 def outbox_key(server: str, row: Row) -> bytes:
     """Return the key of an item's entry for a server; it rises with the time of the change."""
@@ -61,16 +64,17 @@ def acknowledge(txn: Transaction, server: str, key: ItemKey, signatures: bytes, 
     Returns:
         Whether there was anything to note.
     """
-    value = txn.get(Table.HISTORY, key.encode())
-    row = Row.decode(value) if value is not None else None
-    if row is None or not row.flags & Flag.UNSYNCED:
+    encoded_key = key.encode()
+    value = txn.get(Table.HISTORY, encoded_key)
+    if value is None or not value[0] & _UNSYNCED:
         return False
+    row = Row.decode(value)
     containers = txn.get(Table.CONTAINERS, pack_number(row.seq))
     if not containers or signatures_of(*decode_containers(containers)) != signatures:
         return False
     if not txn.delete(Table.OUTBOX_UNSYNCED, outbox_key(server, row)):
         return False  # the owner has another other server by now, which has acknowledged nothing
-    txn.put(Table.HISTORY, key.encode(), row._replace(flags=row.flags & ~Flag.UNSYNCED).encode())
+    txn.put(Table.HISTORY, encoded_key, bytes((value[0] & ~_UNSYNCED,)) + value[1:])
     if not marked:
         note_doubt(txn, server.lower(), row.changed_at_ms)
     return True

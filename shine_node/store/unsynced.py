@@ -15,6 +15,8 @@ __all__ = ["MAX_LOOKED_AT", "Entry", "Page", "read_page"]
 
 MAX_LOOKED_AT = 2000
 """Rows that one page looks at, so that entries of other owners cannot make it long."""
+_UNSYNCED = int(Flag.UNSYNCED)
+"""In the first byte of a row."""
 FRAME_BYTES = 128
 """What an entry takes beside its copies as it travels: its ``syncId``, a login, names and signs."""
 
@@ -81,7 +83,7 @@ def read_page(
             return Page(entries, cursor, True, too_large)
         looked_at += 1
         key = ItemKey.decode(encoded)
-        entry = _entry(txn, server, key, index_key) if serves(key.owner) else None
+        entry = _entry(txn, server, key, encoded, index_key) if serves(key.owner) else None
         if entry is not None:
             length = FRAME_BYTES + sum((len(blob) + 2) // 3 * 4 for blob in entry.blobs)
             if entries and (len(entries) == limit or size + length > room):
@@ -97,11 +99,13 @@ def read_page(
     return Page(entries, cursor, False, too_large)
 
 
-def _entry(txn: Transaction, server: str, key: ItemKey, index_key: bytes) -> Entry | None:
+def _entry(txn: Transaction, server: str, key: ItemKey, encoded_key: bytes, index_key: bytes) -> Entry | None:
     """Return the entry of an index row, ``None`` where the row speaks of a revision that is no longer there."""
-    value = txn.get(Table.HISTORY, key.encode())
-    row = Row.decode(value) if value is not None else None
-    if row is None or not row.flags & Flag.UNSYNCED or outbox_key(server, row) != index_key:
+    value = txn.get(Table.HISTORY, encoded_key)
+    if value is None or not value[0] & _UNSYNCED:
+        return None
+    row = Row.decode(value)
+    if outbox_key(server, row) != index_key:
         return None
     incoming, outgoing = get_blobs(txn, row)
     return Entry(key, (incoming, outgoing) if outgoing else (incoming,), row.seq, row.changed_at_ms)
