@@ -18,8 +18,8 @@ __all__ = ["Check", "CheckedSink", "CryptoPool", "Submission"]
 log = logging.getLogger(__name__)
 
 MAX_BATCH = 64
-MAX_BATCH_LATER = 8
-"""Of what can wait: few, for whatever comes meanwhile waits for them."""
+MAX_BATCH_LATER = 16
+"""Of what can wait: few, so that the thread is soon free for what cannot."""
 TURNS_LATER = 4
 """What can wait has at least one turn in so many: it is slowed down, never stopped."""
 
@@ -52,7 +52,7 @@ class CryptoPool:
 
     A thread takes what is waiting, up to ``MAX_BATCH`` submissions, checks it and hands it on as one batch: batches
     form by themselves under load, and a single submission waits for nobody. What can wait is checked when nothing else
-    is there to be checked.
+    is there to be checked, and by one thread at a time: the others, and the processor's time, are for what cannot.
 
     Args:
         threads: how many, ``crypto.threads``.
@@ -63,7 +63,10 @@ class CryptoPool:
         self._max_queue = max_queue
         self._waiting: deque[tuple[CheckedSink, Submission]] = deque()
         self._later: deque[tuple[CheckedSink, Submission]] = deque()
+        self._later_taken = False
+        """Whether a thread checks some of what can wait."""
         self._passed_over = 0
+        """Batches that were taken before it since its last turn."""
         self._wake = threading.Condition()
         self._stopping = False
         self._threads = [threading.Thread(target=self._check_forever, name=f"crypto-{n}") for n in range(threads)]
@@ -114,14 +117,17 @@ class CryptoPool:
         return await sink.future
 
     def _check_forever(self) -> None:
+        can_wait = False
         while True:
             with self._wake:
-                while not self.waiting and not self._stopping:
+                if can_wait:
+                    self._later_taken = False
+                while not self._ready and not self._stopping:
                     self._wake.wait()
-                if not self.waiting:
+                if not self._ready:
                     return
-                batch = self._next_batch()
-                if self.waiting:
+                batch, can_wait = self._next_batch()
+                if self._ready:
                     self._wake.notify()
             sinks: dict[CheckedSink, list[Submission]] = {}
             for sink, submission in batch:
@@ -133,15 +139,19 @@ class CryptoPool:
                 except Exception:  # a thread that ends would be missed for good
                     log.exception("checked signatures were not taken")
 
-    def _next_batch(self) -> list[tuple[CheckedSink, Submission]]:
-        if self._later and (not self._waiting or self._passed_over == TURNS_LATER - 1):
-            self._passed_over = 0
-            queue, most = self._later, MAX_BATCH_LATER
-        else:
-            self._passed_over += bool(self._later)
-            queue, most = self._waiting, MAX_BATCH
-        share = -(-len(queue) // len(self._threads))
-        return [queue.popleft() for _ in range(min(share, most))]
+    @property
+    def _ready(self) -> bool:
+        """Whether there is something for one more thread."""
+        return bool(self._waiting) or (bool(self._later) and not self._later_taken)
+
+    def _next_batch(self) -> tuple[list[tuple[CheckedSink, Submission]], bool]:
+        """Return what a thread has to check, and whether it is of what can wait."""
+        if self._later and not self._later_taken and (not self._waiting or self._passed_over == TURNS_LATER - 1):
+            self._passed_over, self._later_taken = 0, True
+            return [self._later.popleft() for _ in range(min(len(self._later), MAX_BATCH_LATER))], True
+        self._passed_over += bool(self._later) and not self._later_taken
+        share = -(-len(self._waiting) // len(self._threads))
+        return [self._waiting.popleft() for _ in range(min(share, MAX_BATCH))], False
 
 
 def first_wrong(checks: Sequence[Check]) -> int | None:

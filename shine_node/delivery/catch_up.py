@@ -23,6 +23,9 @@ from shine_node.store.messages import store_incoming, store_pair
 
 __all__ = ["CatchUp"]
 
+AT_A_STRETCH = 16
+"""Entries that are looked at before others have their turn on the event loop."""
+
 Put = Callable[[Transaction, Sequence[Container]], None]
 
 
@@ -71,6 +74,8 @@ class CatchUp:
         refusals: list[Refusal | None] = []
         begun: list[_Entry] = []
         for owner, blobs in entries:
+            if len(refusals) % AT_A_STRETCH == AT_A_STRETCH - 1:
+                await asyncio.sleep(0)  # live messages have their turn
             try:
                 begun.append(self._prepare(owner, blobs, now_ms, len(refusals)))
             except Refusal as wrong:

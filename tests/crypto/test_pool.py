@@ -167,6 +167,28 @@ def test_what_can_wait_is_checked_after_all_else_a_few_at_a_time() -> None:
     assert [len(batch) for batch in patient.batches] == [MAX_BATCH_LATER, 1]
 
 
+def test_what_can_wait_has_one_thread_at_a_time_and_the_others_are_for_what_cannot() -> None:
+    reached, let_go = threading.Semaphore(0), threading.Event()
+
+    def hold() -> None:
+        reached.release()
+        assert let_go.wait(WAIT)
+
+    async def story() -> None:
+        with running(threads=2) as pool:
+            patient = Sink(hold)
+            later = [Submission([right()]) for _ in range(3 * MAX_BATCH_LATER)]
+            pool.submit(later, patient, later=True)
+            assert await asyncio.to_thread(reached.acquire, timeout=WAIT)
+            for _ in range(20):
+                assert await pool.verify([right()]) is None
+            assert len(patient.batches) == 1
+            let_go.set()
+        assert patient.submissions == later
+
+    asyncio.run(asyncio.wait_for(story(), WAIT))
+
+
 def test_what_can_wait_is_never_stopped() -> None:
     order: list[str] = []
     pool = CryptoPool(threads=1, max_queue=10 * MAX_BATCH)

@@ -12,7 +12,7 @@ import pytest
 
 from shine_node.client.identity import KeyPair
 from shine_node.delivery import catch_up as catch_up_module
-from shine_node.delivery.catch_up import _Stretch
+from shine_node.delivery.catch_up import AT_A_STRETCH, _Stretch
 from shine_node.protocol.container import Container
 from shine_node.protocol.errors import (
     BadContainer,
@@ -239,12 +239,12 @@ def test_what_comes_together_is_one_commit_and_what_is_wrong_harms_no_other(tmp_
     run(story())
 
 
-def test_threads_may_share_what_comes_together(tmp_path: Path) -> None:
+def test_a_long_stretch_is_stored_whole(tmp_path: Path) -> None:
     async def story() -> None:
         async with Rooms(tmp_path) as rooms:
             await alice_and_bob(rooms, bob=(OWN, "r2"))
-            some = copies(*range(100))
-            assert await take(rooms, *(copy.blob for copy in some)) == [None] * 100
+            some = copies(*range(3 * AT_A_STRETCH))
+            assert await take(rooms, *(copy.blob for copy in some)) == [None] * len(some)
             assert all(have(rooms, some))
 
     run(story())
@@ -350,7 +350,8 @@ def test_a_session_that_ends_is_missed_by_nobody_and_what_it_brought_may_be_stor
                 await asyncio.sleep(0)
                 gone.cancel()
                 await asyncio.wait((gone,))
-                await rooms.crypto.verify([])
+                await until(lambda: not rooms.crypto.waiting)
+                await rooms.crypto.verify([])  # it has been told to nobody
             await until(lambda: all(have(rooms, some)))
 
     run(story())
