@@ -27,6 +27,7 @@ from shine_node.protocol.container import parse_container
 from shine_node.protocol.hello import hello_payload
 from shine_node.protocol.pair import Pair, check_pair, parse_pair
 from shine_node.store.environment import Store, Transaction
+from shine_node.store.layout import Table
 from shine_node.store.messages import store_incoming, store_pair
 from shine_node.store.users import add_record
 from tests.bench.ceilings import check_pairs
@@ -213,9 +214,10 @@ async def measure_catch_up(folder: Path, count: int) -> list[Figure]:
     pin(load_core)
     figures: list[Figure] = []
     for kind in (PAIRS, COPIES):
-        checked, busy = check_pairs(node_core)
-        ceiling, check = checked * 2 / kind.signatures, busy * kind.signatures / 2
+        before = check_pairs(node_core)
         outcome = await _catch_up(folder / kind.name.replace(" ", "-"), kind, count, live=False)
+        checked, busy = max(before, check_pairs(node_core))  # where others use the machine too, the better one is true
+        ceiling, check = checked * 2 / kind.signatures, busy * kind.signatures / 2
         share = outcome.per_second / ceiling
         tenth = outcome.memory[len(outcome.memory) // 10]
         growth = outcome.memory[-1] - tenth
@@ -264,9 +266,12 @@ async def measure_nothing_new(few: Path, many: Path) -> list[Figure]:
     node_core, load_core = cores()
     pin(load_core)
     record = ALICE.access_record([AccessServer("bench", URL), AccessServer("peer", URL)], time_ms=1)
+    counts: list[int] = []
     for folder in (few, many):
         with open_store(folder) as store:
             _register(store, record)
+            with store.read() as txn:
+                counts.append(txn.count(Table.HISTORY))
     async with pinned_server(few, node_core) as small, pinned_server(many, node_core) as large:
         times: dict[ServerProcess, list[float]] = {small: [], large: []}
         async with await small.connect() as to_small, await large.connect() as to_large:
@@ -283,9 +288,9 @@ async def measure_nothing_new(few: Path, many: Path) -> list[Figure]:
     with_few, with_many = median(times[small]), median(times[large])
     return [
         Figure(
-            f"a session with nothing new beside {MANY:,} synced messages",
+            f"a session with nothing new beside {counts[1]:,} synced messages",
             f"{with_many * 1e6:,.0f} µs",
-            f"{with_many / with_few:.2f} × the {with_few * 1e6:,.0f} µs beside {FEW:,}; {size} bytes",
+            f"{with_many / with_few:.2f} × the {with_few * 1e6:,.0f} µs beside {counts[0]:,}; {size} bytes",
             f"at most {MOST_TIMES:g}",
             with_many <= MOST_TIMES * with_few,
         )
