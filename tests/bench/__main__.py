@@ -1,4 +1,4 @@
-"""Runs all benchmarks and prints one table; about ten minutes. A single one: ``python -m tests.bench.bench_pairs``."""
+"""Runs all benchmarks and prints one table; 15 minutes. A single one: ``python -m tests.bench.bench_pairs``."""
 
 from __future__ import annotations
 
