@@ -73,11 +73,12 @@ class CatchUp:
         now_ms = self._clock.now_ms()
         refusals: list[Refusal | None] = []
         begun: list[_Entry] = []
+        here: set[str] = set()
         for owner, blobs in entries:
             if len(refusals) % AT_A_STRETCH == AT_A_STRETCH - 1:
                 await asyncio.sleep(0)  # live messages have their turn
             try:
-                begun.append(self._prepare(owner, blobs, now_ms, len(refusals)))
+                begun.append(self._prepare(owner, blobs, now_ms, here, len(refusals)))
             except Refusal as wrong:
                 refusals.append(wrong)
             except Exception:
@@ -101,7 +102,8 @@ class CatchUp:
         container = parse_incoming(blob, max_body_bytes=self._max_body_bytes)
         await self._lookup.find_at(container.message.from_login.lower(), from_server)
 
-    def _prepare(self, owner: str, blobs: Sequence[bytes], now_ms: int, index: int) -> _Entry:
+    def _prepare(self, owner: str, blobs: Sequence[bytes], now_ms: int, here: set[str], index: int) -> _Entry:
+        """Check all but the signatures; ``here`` remembers the owners whose access server this one is."""
         limit = self._max_body_bytes
         copies: Sequence[Container]
         if len(blobs) == 2:
@@ -109,16 +111,17 @@ class CatchUp:
             copy, copies = pair.incoming, pair
             _must_belong(owner, copy.message.from_login)
             sender = known_user(self._users, owner, "the sender")
-            must_be_here(self._users, sender)
         elif len(blobs) == 1:
             copy = parse_incoming(blobs[0], max_body_bytes=limit)
             copies = (copy,)
             check_clock(copy, now_ms=now_ms, ahead_ms=PEER_AHEAD_MS)
             _must_belong(owner, copy.message.to_login)
             sender = known_user(self._users, copy.message.from_login, "the sender")
-            must_be_here(self._users, known_user(self._users, owner, "the recipient"))
         else:
             raise BadFields("an entry must hold one copy, or two")
+        if owner not in here:
+            must_be_here(self._users, known_user(self._users, owner, "the owner"))
+            here.add(owner)
         return _Entry(sender.device_key_at(copy.effective_ms), copies, index)
 
     async def _check_and_store(self, entries: Sequence[_Entry], put: Put) -> None:

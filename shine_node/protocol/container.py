@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from typing import Final, NamedTuple
 
@@ -201,13 +202,20 @@ def _login(blob: bytes, offset: int, field: str) -> tuple[str, int]:
     raw = blob[offset + 1 : offset + 1 + length]
     if len(raw) < length:
         raise BadContainer(f"missing bytes: {field}")
+    login = _login_text(raw)
+    if not login:
+        raise BadContainer(f"{field} is not a login")
+    return login, offset + 1 + length
+
+
+@functools.lru_cache(maxsize=1024)  # most containers of a server are of few users
+def _login_text(raw: bytes) -> str:
+    """Return a login, empty if it is none."""
     try:
         login = raw.decode("ascii")
     except UnicodeDecodeError:
-        login = ""
-    if not is_login(login):
-        raise BadContainer(f"{field} is not a login")
-    return login, offset + 1 + length
+        return ""
+    return login if is_login(login) else ""
 
 
 def _middle(blob: bytes, offset: int) -> tuple[int, int, int, int, int, int]:
