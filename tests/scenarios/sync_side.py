@@ -6,15 +6,15 @@ import asyncio
 import contextlib
 import shutil
 from collections import defaultdict
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from shine_node.delivery.intake import Intake
 from shine_node.directory.settings import Settings
 from shine_node.peers.directory import KnownPeer
 from shine_node.peers.turns import Ending, Turn
 from shine_node.protocol.access import AccessServer
+from shine_node.protocol.container import parse_container
 from shine_node.protocol.encoding import decode_base64
 from shine_node.protocol.errors import LeftAlone, LinkError, LinkLost, Refusal
 from shine_node.protocol.keys import parse_message_key
@@ -22,7 +22,7 @@ from shine_node.protocol.pair import Pair
 from shine_node.protocol.settings import Setting, setting_payload
 from shine_node.store.layout import ItemKey, Table
 from shine_node.store.lineage import Lineage, begin_lineage
-from shine_node.store.messages import Stored, get_blobs, get_row
+from shine_node.store.messages import get_blobs, get_row, identical
 from shine_node.store.readers import Readers
 from shine_node.store.resync import step_resync
 from shine_node.store.settings import list_settings
@@ -69,28 +69,28 @@ class Late(NamedTuple):
 
 
 class Watched:
-    """The ways in of one server for what synchronisation brings; it notes what was stored."""
+    """The way in of one server for what synchronisation brings; it notes what was stored."""
 
     def __init__(self, side: Side) -> None:
         self._side = side
 
-    @property
-    def _intake(self) -> Intake:
-        return self._side.rooms.intake
-
-    def sync_pair(self, incoming: bytes, outgoing: bytes, *, owner: str, from_server: str) -> Awaitable[object]:
-        return self._noted(self._intake.sync_pair(incoming, outgoing, owner=owner, from_server=from_server), incoming)
-
-    def sync_incoming(self, blob: bytes, *, owner: str, from_server: str) -> Awaitable[object]:
-        return self._intake.sync_incoming(blob, owner=owner, from_server=from_server)
+    async def take(self, entries: Sequence[tuple[str, Sequence[bytes]]], *, from_server: str) -> list[Refusal | None]:
+        pairs = [blobs for _, blobs in entries if len(blobs) == 2]
+        before = [self._holds(blobs) for blobs in pairs]
+        refusals = await self._side.rooms.catch_up.take(entries, from_server=from_server)
+        for blobs, held in zip(pairs, before, strict=True):
+            if not held and self._holds(blobs):
+                self._side.calls.came(blobs[0], self._side.clock.now_ms(), synced=True)
+        return refusals
 
     async def find_sender(self, blob: bytes, *, from_server: str) -> None:
-        await self._intake.find_sender(blob, from_server=from_server)
+        await self._side.rooms.catch_up.find_sender(blob, from_server=from_server)
 
-    async def _noted(self, taking: Awaitable[Stored], incoming: bytes) -> None:
-        result = await taking
-        if result.changed:
-            self._side.calls.came(incoming, self._side.clock.now_ms(), synced=True)
+    def _holds(self, blobs: Sequence[bytes]) -> bool:
+        incoming, outgoing = blobs
+        key = ItemKey.of(parse_container(outgoing, max_body_bytes=MAX_BODY))
+        with self._side.rooms.store.read() as txn:
+            return identical(txn, key, incoming, outgoing) is not None
 
 
 class Side:
@@ -146,7 +146,7 @@ class Side:
         """Whether a feed of the other server was left alone in the last session: pages had been lost."""
         self.pullers = [
             self._puller(SETTINGS, SettingsApply(self.settings.learn, self.clock)),
-            self._puller(DM, MessageApply(Watched(self), self.clock)),
+            self._puller(DM, MessageApply(Watched(self))),
         ]
 
     def _puller(self, op: str, apply: SettingsApply | MessageApply) -> Puller:
