@@ -7,10 +7,11 @@ import logging
 from collections.abc import Coroutine
 from pathlib import Path
 
-from shine_node.api.endpoint import PATH, Endpoint
+from shine_node.api.endpoint import Endpoint
 from shine_node.api.gate import gate_handlers
 from shine_node.api.live import Live
 from shine_node.api.messages import MessageOperations
+from shine_node.api.pages import PATH
 from shine_node.api.reading import ReadingOperations
 from shine_node.api.service import ServiceOperations
 from shine_node.api.sessions import SessionOperations
@@ -41,6 +42,7 @@ from shine_node.parts import (
     make_settings,
     make_worker,
     own_certificate,
+    own_pages,
     sync_servers,
 )
 from shine_node.peers.dial import DialFailed
@@ -86,6 +88,7 @@ class Node:
         self.fatal = asyncio.Event()
         """Set when the node can go on no longer; its process should end and be started again."""
         self._certificate = own_certificate(config)  # before the store, which takes a lock
+        pages = own_pages(config)
         ground = lay_ground(config, self._clock, on_fatal=self.fatal.set)
         self.store, self._crypto, self.users = ground.store, ground.crypto, ground.users
         self._readers, self._directory = ground.readers, ground.directory
@@ -186,6 +189,7 @@ class Node:
             limits=config.limits,
             clock=self._clock,
             tls=self._certificate.context if self._certificate is not None else None,
+            pages=pages,
         )
         self.reloader = Reloader(
             path=config_path,

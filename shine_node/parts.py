@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from shine_node.api.pages import WEB_FOLDER, PageSet, load_pages
 from shine_node.clock import Clock
 from shine_node.config import Config
 from shine_node.crypto.pool import CryptoPool
@@ -42,6 +43,7 @@ __all__ = [
     "make_settings",
     "make_worker",
     "own_certificate",
+    "own_pages",
     "sync_servers",
 ]
 
@@ -99,6 +101,21 @@ def own_certificate(config: Config) -> Certificate | None:
     if server.tls_cert is None or server.tls_key is None:  # the configuration has both or none
         return None
     return Certificate(server.tls_cert, server.tls_key)
+
+
+def own_pages(config: Config) -> PageSet:
+    """Read the files of the chat page; none where it is switched off.
+
+    Raises:
+        StartError: they cannot be read.
+    """
+    if not config.server.chat_page:
+        return PageSet()
+    try:
+        return load_pages(WEB_FOLDER)
+    except OSError as error:
+        text = f"the files of the chat page cannot be read: {error}. Install this program again"
+        raise StartError(f"{text}, or set server.chatPage = false") from None
 
 
 def sync_servers(config: Config) -> tuple[AccessServer, ...]:

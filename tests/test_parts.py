@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from shine_node import parts as parts_module
 from shine_node.client.messages import make_message
 from shine_node.client.settings import make_setting
 from shine_node.config import Config
@@ -26,6 +27,7 @@ from shine_node.parts import (
     make_settings,
     make_worker,
     own_certificate,
+    own_pages,
     sync_servers,
 )
 from shine_node.peers.pool import Pool
@@ -99,6 +101,21 @@ def test_a_certificate_is_read_where_the_configuration_names_one(tmp_path: Path)
     assert certificate.problem == ""
     with pytest.raises(ShineError, match="cannot be read"):
         own_certificate(config(tmp_path, server={"tlsCert": str(cert), "tlsKey": str(tmp_path / "none")}))
+
+
+# --- the chat page ---
+
+
+def test_the_chat_page_is_read_unless_it_is_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {"/", "/index.html"} <= own_pages(config(tmp_path)).paths
+    off = config(tmp_path, server={"chatPage": False})
+    assert own_pages(off).paths == set()
+    monkeypatch.setattr(parts_module, "WEB_FOLDER", tmp_path)
+    with pytest.raises(
+        StartError, match=r"no index\.html.*Install this program again, or set server\.chatPage = false"
+    ):
+        own_pages(config(tmp_path))
+    assert own_pages(off).paths == set()
 
 
 # --- what stands on the ground ---

@@ -1,4 +1,7 @@
-"""The WebSocket endpoint ``/ws``: listens, counts connections, and serves each one (PROTOCOL.md §2, §10)."""
+"""The WebSocket endpoint ``/ws``: listens, counts connections, and serves each one (PROTOCOL.md §2, §10).
+
+On the same port requests for pages are answered; they never come this far (``front.py``).
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,18 @@ from websockets.http11 import Request, Response
 from websockets.protocol import CONNECTING
 
 from shine_node.api.connection import Connection, Handler
+from shine_node.api.front import Front
 from shine_node.api.guarded import GuardedConnection
 from shine_node.api.limits import AddressBuckets, AddressCount
+from shine_node.api.pages import PageSet
 from shine_node.api.sockets import AcceptedSockets, Doorway, is_loopback, origin_of
 from shine_node.clock import Clock
 from shine_node.config import LimitsConfig, ListenAddress
 
-__all__ = ["PATH", "Endpoint", "client_address"]
+__all__ = ["Endpoint", "client_address"]
 
 log = logging.getLogger(__name__)
 
-PATH = "/ws"
 CLOSE_SECONDS = 2
 GOING_AWAY = 1001
 HANDSHAKE_SECONDS = 10
@@ -41,6 +45,7 @@ class Endpoint:
         handlers: operation → handler.
         limits: ``[limits]`` of the configuration.
         tls: the context of ``wss://``, or ``None`` behind a proxy that ends TLS.
+        pages: what is answered to requests that are for no WebSocket; without any, that they are not found.
     """
 
     def __init__(
@@ -50,11 +55,13 @@ class Endpoint:
         limits: LimitsConfig,
         clock: Clock,
         tls: ssl.SSLContext | None = None,
+        pages: PageSet | None = None,
     ) -> None:
         self._handlers = handlers
         self._limits = limits
         self._clock = clock
         self._tls = tls
+        self._pages = pages or PageSet()
         self._servers: list[Server] = []
         self._sockets = AcceptedSockets(limits)
         self._connections: set[Connection] = set()
@@ -137,8 +144,9 @@ class Endpoint:
             monotonic=self._clock.monotonic,
             **kwargs,
         )
+        front = Front(websocket, pages=self._pages, now_ms=self._clock.now_ms, seconds=HANDSHAKE_SECONDS)
         return Doorway(
-            websocket,
+            front,
             sockets=self._sockets,
             tls=self._tls,
             handshake_seconds=HANDSHAKE_SECONDS,
@@ -146,9 +154,10 @@ class Endpoint:
         )
 
     def _admit(self, websocket: ServerConnection, request: Request) -> Response | None:
-        """Answer an HTTP request that is not for this path, or is one connection too many."""
-        if request.path.partition("?")[0] != PATH:
-            return websocket.respond(http.HTTPStatus.NOT_FOUND, f"The WebSocket endpoint is {PATH}.\n")
+        """Answer a request that is for one connection too many."""
+        # ``Origin`` is not looked at. It would keep pages of other sites from using what a browser adds by itself to
+        # whatever it sends here, such as cookies; there is no such thing: each connection is a stranger's until it
+        # proves a key, and anybody may write a client, also one that is a page elsewhere.
         refusal = self._count.refusal(origin_of(_address(websocket, request)))
         if refusal is not None:
             return websocket.respond(http.HTTPStatus.SERVICE_UNAVAILABLE, refusal)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import cast
 
+from shine_node.api.front import Front
 from shine_node.api.guarded import GuardedConnection
 from shine_node.api.limits import AddressCount
 from shine_node.config import LimitsConfig
@@ -141,12 +142,12 @@ class AcceptedSockets:
 
 
 class Doorway(asyncio.Protocol):
-    """Lets one socket in: counts it, and shakes hands where there is TLS; then it is the WebSocket's.
+    """Lets one socket in: counts it, and shakes hands where there is TLS; then it is for what stands behind.
 
     The event loop would do the latter by itself, and would say nothing of the socket before it is done.
 
     Args:
-        websocket: whose the socket is to be.
+        front: whose the socket is to be.
         tls: the context of ``wss://``, or ``None``.
         handshake_seconds: how long the handshake of TLS may take.
         shutdown_seconds: how long the end of TLS may take.
@@ -154,20 +155,25 @@ class Doorway(asyncio.Protocol):
 
     def __init__(
         self,
-        websocket: GuardedConnection,
+        front: Front,
         *,
         sockets: AcceptedSockets,
         tls: ssl.SSLContext | None,
         handshake_seconds: float,
         shutdown_seconds: float,
     ) -> None:
-        self.websocket = websocket
+        self._front = front
         self._sockets = sockets
         self._tls = tls
         self._handshake_seconds = handshake_seconds
         self._shutdown_seconds = shutdown_seconds
         self._handshake: asyncio.Task[None] | None = None
-        websocket.when_lost = lambda: sockets.remove(self)
+        front.when_lost = lambda: sockets.remove(self)
+
+    @property
+    def websocket(self) -> GuardedConnection:
+        """What the socket is or may become."""
+        return self._front.websocket
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Let the socket in, or close it."""
@@ -175,8 +181,8 @@ class Doorway(asyncio.Protocol):
         if not self._sockets.add(self, transport):
             transport.abort()
         elif self._tls is None:
-            transport.set_protocol(self.websocket)
-            self.websocket.connection_made(transport)
+            transport.set_protocol(self._front)
+            self._front.connection_made(transport)
         else:
             self._begin_handshake(transport, self._tls)
 
@@ -185,7 +191,7 @@ class Doorway(asyncio.Protocol):
         if self._handshake is not None and not self._handshake.done():
             self._handshake.cancel()
         elif self in self._sockets:
-            self.websocket.transport.abort()
+            self._front.abort()
 
     def _begin_handshake(self, transport: asyncio.Transport, tls: ssl.SSLContext) -> None:
         # The event loop takes over sockets, and no transports: they may have read what TLS has to read.
@@ -201,7 +207,7 @@ class Doorway(asyncio.Protocol):
 
     async def _shake_hands(self, sock: socket.socket, tls: ssl.SSLContext) -> None:
         await asyncio.get_running_loop().connect_accepted_socket(
-            lambda: self.websocket,
+            lambda: self._front,
             sock,
             ssl=tls,
             ssl_handshake_timeout=self._handshake_seconds,
@@ -209,7 +215,7 @@ class Doorway(asyncio.Protocol):
         )
 
     def _look_at_handshake(self, sock: socket.socket, handshake: asyncio.Task[None]) -> None:
-        """Take the socket out of the count where the WebSocket has not got it, also when the task never began."""
+        """Take the socket out of the count where nobody has got it, also when the task never began."""
         problem = None if handshake.cancelled() else handshake.exception()
         if problem is None and not handshake.cancelled():
             return

@@ -75,6 +75,7 @@ class ServerConfig:
     data_dir: Path
     tls_cert: Path | None
     tls_key: Path | None
+    chat_page: bool
     info: InfoConfig
     pool: PoolConfig
 

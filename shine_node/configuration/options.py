@@ -123,6 +123,13 @@ OPTIONS = (
         "The private key of the certificate, in PEM, without a pass phrase.",
         reloads=True,
     ),
+    Option(
+        "server",
+        "chatPage",
+        Flag(),
+        True,
+        "Whether browsers that ask for this server's address, without /ws, get a page to chat with.",
+    ),
     Option("server.info", "physicalRegion", Text(1000), "", "Where the server stands."),
     Option("server.info", "description", Text(1000), "", "What the server is for."),
     Option("server.info", "origin", Text(1000), "", "Who runs the server."),

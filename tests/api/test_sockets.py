@@ -20,8 +20,11 @@ import pytest
 import uvloop
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
+from websockets.protocol import State
 
+from shine_node.api.front import Front
 from shine_node.api.guarded import GuardedConnection
+from shine_node.api.pages import PATH, PageSet
 from shine_node.api.sockets import FILES_KEPT_FREE, AcceptedSockets, Doorway, is_loopback, most_sockets, origin_of
 from shine_node.clock import SystemClock
 from shine_node.config import LimitsConfig, config_from_mapping
@@ -236,16 +239,15 @@ async def a_house(
         connection = GuardedConnection(
             *arguments, most_unread=2**20, unread_seconds=60, monotonic=SystemClock().monotonic, **options
         )
-        return Doorway(
-            connection, sockets=house.inside, tls=tls, handshake_seconds=handshake_seconds, shutdown_seconds=1
-        )
+        front = Front(connection, pages=PageSet(), now_ms=SystemClock().now_ms, seconds=handshake_seconds)
+        return Doorway(front, sockets=house.inside, tls=tls, handshake_seconds=handshake_seconds, shutdown_seconds=1)
 
     create: Any = accept
     async with serve(
         house.serve, "127.0.0.1", 0, create_connection=create, compression=None, open_timeout=handshake_seconds
     ) as server:
         house.address = server.sockets[0].getsockname()
-        house.url = f"ws{'s' if tls else ''}://127.0.0.1:{house.address[1]}"
+        house.url = f"ws{'s' if tls else ''}://127.0.0.1:{house.address[1]}{PATH}"
         yield house
 
 
@@ -309,6 +311,8 @@ def test_nonsense_and_a_hand_that_is_not_shaken_end_the_socket(run: Any, tls: An
         async with a_house(context, handshake_seconds=0.3) as house, Silent(house.address, 2) as silent:
             silent.writers[0].write(b"nonsense, and more of it\r\n\r\n")
             silent.writers[1].write_eof()
+            with suppress(ConnectionError):  # it is told first that this is nonsense, where there is no TLS
+                await asyncio.wait_for(silent.readers[0].read(), PATIENCE)
             await silent.until_closed(2)
             await house.until_inside(0)
 
@@ -338,6 +342,7 @@ def test_a_socket_can_be_closed_whatever_its_state(run: Any, tls: Any) -> None:
             talk = await Talk.open(house.url, **trust)
             await house.until_inside(3)
             for doorway in house.inside:
+                assert doorway.websocket.state in {State.CONNECTING, State.OPEN}
                 doorway.abort()
             await silent.until_closed(2)
             assert await talk.end() == 1006

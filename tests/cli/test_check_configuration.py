@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from shine_node.api.endpoint import PATH
+from shine_node.api.pages import PATH
 from shine_node.cli.check_configuration import (
     ENDPOINT_PATH,
     PRODUCERS,
