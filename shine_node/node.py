@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 
 from shine_node.api.endpoint import Endpoint
+from shine_node.api.events import Events
 from shine_node.api.gate import gate_handlers
 from shine_node.api.live import Live
 from shine_node.api.messages import MessageOperations
@@ -101,6 +102,8 @@ class Node:
         intake = make_intake(ground, lookup)
         self._deliverer = make_deliverer(ground, self.pool, lookup)
         self._worker = make_worker(ground, self._deliverer)
+        self._live = Live()
+        self.store.watch = Events(live=self._live, users=self.users).tell
         settings = make_settings(ground, lookup)
         settings_pull = Puller(
             op="SettingsSyncBatch",
@@ -171,7 +174,6 @@ class Node:
         self._user_operations = UserOperations(
             config=config, users=self.users, lookup=lookup, vouches=self._directory.vouches
         )
-        self._live = Live()
         sessions = SessionOperations(
             store=self.store, users=self.users, clock=self._clock, live=self._live, verify=self._crypto.verify
         )

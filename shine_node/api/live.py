@@ -12,6 +12,7 @@ __all__ = ["Live"]
 
 POLICY_VIOLATION = 1008
 _CLOSED = "this session was closed"
+_KEY_REPLACED = "the device key was replaced: create a session with the new one"
 
 
 class Live:
@@ -59,17 +60,22 @@ class Live:
             else:
                 connection.outbound.end(POLICY_VIOLATION, _CLOSED)
 
-    def push(self, login: str, op: str, payload: Mapping[str, object], *, but_not: Connection | None = None) -> None:
-        """Send an event to every live session of a login; it is encoded once.
+    def end_login(self, login: str) -> None:
+        """End all connections of a login in lower case whose device key was replaced; their sessions are gone."""
+        for connection in list(self._by_login.get(login, ())):
+            self.detach(connection)
+            connection.outbound.end(POLICY_VIOLATION, _KEY_REPLACED)
+
+    def push(self, login: str, op: str, payload: Mapping[str, object], *, but_not: object = None) -> None:
+        """Send an event to every live session of a login; it is encoded once, if anybody gets it.
 
         Args:
             login: in lower case.
             but_not: a connection that knows already.
         """
-        connections = self._by_login.get(login)
+        connections = [connection for connection in self._by_login.get(login, ()) if connection is not but_not]
         if not connections:
             return
         text = encode_event(op, secrets.token_hex(8), payload)
         for connection in connections:
-            if connection is not but_not:
-                connection.outbound.push(text)
+            connection.outbound.push(text)

@@ -38,10 +38,12 @@ class MessageOperations:
     async def send_message_pair(self, connection: Connection, payload: dict[str, Any]) -> Mapping[str, object]:
         """Take a client's pair; the answer waits for its first attempt, within bounds."""
         accepted = await self._intake.send_pair(
-            read_base64(payload, "incomingBlobB64"), read_base64(payload, "outgoingBlobB64")
+            read_base64(payload, "incomingBlobB64"), read_base64(payload, "outgoingBlobB64"), origin=connection
         )
         state = await self._deliverer.send(accepted)
         incoming, outgoing = accepted.pair
+        if connection.session is not None:
+            state = self._status.state(outgoing.key)  # an event may have told a later one already
         return {
             "baseKey": incoming.message.base_key,
             "incomingKey": str(incoming.key),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import Any, Protocol
 
 from websockets.exceptions import ConnectionClosed
@@ -17,6 +18,8 @@ log = logging.getLogger(__name__)
 PARTING_SECONDS = 10
 """How long the other side may take to read that the connection ends; then its socket is closed."""
 TRY_AGAIN_LATER = 1013
+AT_A_STRETCH = 16
+"""Events that are sent before others have their turn on the event loop."""
 
 
 class Writer(Protocol):
@@ -51,6 +54,7 @@ class Outbound:
         self._turn = asyncio.Lock()
         self._events: deque[str] = deque()
         self._sending_events = False
+        self._held = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def send(self, text: str) -> None:
@@ -63,9 +67,17 @@ class Outbound:
         """Have an event sent after those before it, without waiting for it."""
         if self._may_wait(text):
             self._events.append(text)
-            if not self._sending_events:
-                self._sending_events = True
-                self._spawn(self._send_events())
+            self._begin_events()
+
+    @contextlib.contextmanager
+    def events_held(self) -> Iterator[None]:
+        """Keep events back while an answer is made that they may be newer than; they follow it."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+            self._begin_events()
 
     async def until_taken(self) -> None:
         """Wait until the other side has taken what is being sent to it; for answers so large that few may wait."""
@@ -93,10 +105,19 @@ class Outbound:
         self._waiting_bytes += len(text)
         return True
 
+    def _begin_events(self) -> None:
+        if self._events and not self._held and not self._sending_events:
+            self._sending_events = True
+            self._spawn(self._send_events())
+
     async def _send_events(self) -> None:
-        while self._events:
+        sent = 0
+        while self._events and not self._held:
             async with self._turn:
                 await self._hand_over(self._events.popleft())
+            sent += 1
+            if sent % AT_A_STRETCH == 0:
+                await asyncio.sleep(0)  # a side that reads at once would never let anybody else have a turn
         self._sending_events = False
 
     async def _hand_over(self, text: str) -> None:

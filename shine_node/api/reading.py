@@ -110,10 +110,14 @@ class ReadingOperations:
         return await self._read(connection, read)
 
     async def _read(self, connection: Connection, work: Callable[[Transaction], T]) -> T:
-        """Make one page after the other for a connection, each when the other side has taken the one before."""
+        """Make one page after the other for a connection, each when the other side has taken the one before.
+
+        Events of what changes meanwhile follow the page, so that what comes later is newer.
+        """
         async with connection.pages:
             await connection.outbound.until_taken()
-            return await self._readers.run(work)
+            with connection.outbound.events_held():
+                return await self._readers.run(work)
 
 
 class _Page:

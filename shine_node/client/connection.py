@@ -154,6 +154,11 @@ class Connection:
         """Whether requests can still be made."""
         return self._loss is None
 
+    @property
+    def waiting_events(self) -> int:
+        """How many events have come that nobody has taken."""
+        return len(self._events)
+
     async def request(self, op: str, payload: Mapping[str, object], *, timeout: float = 30.0) -> dict[str, Any]:
         """Make a request and return the payload of its success.
 

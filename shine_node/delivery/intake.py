@@ -65,8 +65,11 @@ class Intake:
         self._max_body_bytes = max_body_bytes
         self._gathered: list[_Checked] = []
 
-    async def send_pair(self, incoming_blob: bytes, outgoing_blob: bytes) -> Accepted:
+    async def send_pair(self, incoming_blob: bytes, outgoing_blob: bytes, *, origin: object = None) -> Accepted:
         """Take a pair from a client: ``SendMessagePair``, steps 1 and 2 (§5.2).
+
+        Args:
+            origin: whose request it is, for those who are told of what it changes.
 
         Raises:
             Refusal: any of §2's; nothing was stored.
@@ -76,7 +79,7 @@ class Intake:
         await self._find(pair.incoming.message.to_login, "the recipient")
         must_be_here(self._users, sender)
         key = sender.fresh_key_at(pair.incoming.effective_ms)
-        return Accepted(pair, await self._take(pair, key, self._pair_work(pair, from_client=True)))
+        return Accepted(pair, await self._take(pair, key, self._pair_work(pair, from_client=True), origin=origin))
 
     async def receive_pair(self, incoming_blob: bytes, outgoing_blob: bytes, *, from_server: str | None) -> Accepted:
         """Take a pair from a server: ``ReceiveOutcomingMessage`` (§5.4).
@@ -131,7 +134,12 @@ class Intake:
         return user
 
     async def _take(
-        self, copies: Sequence[Container], key: bytes | None, work: Callable[[Transaction], Stored]
+        self,
+        copies: Sequence[Container],
+        key: bytes | None,
+        work: Callable[[Transaction], Stored],
+        *,
+        origin: object = None,
     ) -> Stored:
         """Check the signatures of all copies and store them.
 
@@ -141,7 +149,8 @@ class Intake:
         try:
             if key is None:
                 raise BadSignature("the device key of that time has been replaced: sign with the newest one")
-            return await self._check_and_store([(key, copy.signed_part, copy.signature) for copy in copies], work)
+            checks = [(key, copy.signed_part, copy.signature) for copy in copies]
+            return await self._check_and_store(checks, work, origin)
         except BadSignature:
             row = find_stored(self._store, copies)
             if row is None:
@@ -171,9 +180,11 @@ class Intake:
 
         return work
 
-    def _check_and_store(self, checks: list[Check], work: Callable[[Transaction], Stored]) -> asyncio.Future[Stored]:
+    def _check_and_store(
+        self, checks: list[Check], work: Callable[[Transaction], Stored], origin: object
+    ) -> asyncio.Future[Stored]:
         loop = asyncio.get_running_loop()
-        submission = _Checked(checks, Job(work, loop.create_future()))
+        submission = _Checked(checks, Job(work, loop.create_future(), origin))
         if not self._gathered:
             # What arrives within this turn of the loop goes to the pool together.
             loop.call_soon(self._hand_over)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shine_node.protocol.keys import MessageKey
 from shine_node.protocol.schedule import DeliveryState
 from shine_node.store.environment import Store
-from shine_node.store.layout import ItemKey
+from shine_node.store.layout import ItemKey, Row
 from shine_node.store.messages import get_row
 
 __all__ = ["DeliveryStatus"]
@@ -26,8 +26,18 @@ class DeliveryStatus:
         """
         if key.message_type % 2 == 1:
             return False, False
-        with self._store.read() as txn:
-            row = get_row(txn, ItemKey.outgoing(key.message, key.message_type))
+        row = self._row(key)
         if row is None or not row.seq or (revision_ms is not None and revision_ms > row.revision_ms):
             return False, False
         return True, row.state is DeliveryState.DELIVERED
+
+    def state(self, key: MessageKey) -> DeliveryState:
+        """Return the state, as it stands now, of a message that is stored; ``key`` is its ``outgoingKey``."""
+        row = self._row(key)
+        if row is None:
+            raise AssertionError("what is stored stays")
+        return row.state
+
+    def _row(self, key: MessageKey) -> Row | None:
+        with self._store.read() as txn:
+            return get_row(txn, ItemKey.outgoing(key.message, key.message_type))

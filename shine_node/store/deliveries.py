@@ -10,6 +10,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from shine_node.protocol.schedule import Decision, DeliveryState, Schedule
+from shine_node.store.changes import ItemChange
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import Flag, ItemKey, OpenDelivery, Row, Table, time_key, unpack_number
 
@@ -211,4 +212,5 @@ def _finish(txn: Transaction, key: ItemKey, row: Row, state: DeliveryState) -> R
     flags = row.flags & ~Flag.SETTLING
     finished = row._replace(flags=flags, state=state, delivery=None, version=row.version + 1)
     txn.put(Table.HISTORY, key.encode(), finished.encode())
+    txn.changes.append(ItemChange(key, finished, b"", True, txn.origin))
     return finished

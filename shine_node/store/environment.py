@@ -11,12 +11,14 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import lmdb
 
 from shine_node.protocol.errors import InternalError, Refusal, ServerBusy, StorageFull
+from shine_node.store.changes import Change, Watch
 from shine_node.store.files import StoreError, is_disk_full, open_environment, take_lock
+from shine_node.store.jobs import Job, bring_back
 from shine_node.store.layout import SCHEMA_VERSION, Table, pack_number, unpack_number
 
 __all__ = ["Job", "Store", "StoreError", "Transaction"]
@@ -34,13 +36,17 @@ _NUMBERED = (Table.CONTAINERS, Table.ACCESS_RECORDS)
 class Transaction:
     """A transaction as the rooms of the store use it: bytes in named tables. Not for use by two threads."""
 
-    __slots__ = ("_dbs", "_raw", "_store", "writes")
+    __slots__ = ("_dbs", "_raw", "_store", "changes", "origin", "writes")
 
     def __init__(self, raw: Any, dbs: dict[Table, Any], store: Store) -> None:
         self._raw = raw
         self._dbs = dbs
         self._store = store
         self.writes = 0
+        self.origin: object = None
+        """That of the job that is being done."""
+        self.changes: list[Change] = []
+        """What those who watch the store are told, if the transaction is committed."""
 
     def end(self) -> None:
         """Let go of LMDB's transaction; nothing can be read with this one any more."""
@@ -116,22 +122,6 @@ class Transaction:
         return self._store.seqs[table]
 
 
-class Job(Generic[T]):
-    """One piece of work for the writer: a function of the transaction, and the future of its result.
-
-    The function may run twice, so that it does nothing but read and write the transaction it is given. A ``Refusal``
-    that it raises harms no other job of the batch; whatever it had written before is undone.
-    """
-
-    __slots__ = ("error", "future", "result", "work")
-
-    def __init__(self, work: Callable[[Transaction], T], future: asyncio.Future[T]) -> None:
-        self.work = work
-        self.future = future
-        self.result: T | None = None
-        self.error: BaseException | None = None
-
-
 class Store:
     """One LMDB file and its writer thread.
 
@@ -159,6 +149,8 @@ class Store:
         self._thread: threading.Thread | None = None
         self.seqs: dict[Table, int] = {}
         """By table, the greatest number that it has, or has passed over."""
+        self.watch: Watch = lambda changes: None
+        """Is told what each commit has changed; called in the loop."""
         self._trouble = ""
         self._dbs: dict[Table, Any] = {}
         with contextlib.ExitStack() as undo:
@@ -283,19 +275,23 @@ class Store:
                 if not self._waiting:
                     return
                 batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_JOBS_A_COMMIT))]
-            if not self._try_together(batch):
-                for job in batch:
-                    self._run_alone(job)
+            changes = self._try_together(batch)
+            if changes is None:
+                changes = [change for job in batch for change in self._run_alone(job)]
             with contextlib.suppress(RuntimeError):  # the loop was closed before its writer: nobody waits any more
-                loop.call_soon_threadsafe(_resolve, batch)
+                loop.call_soon_threadsafe(bring_back, batch, changes, self.watch)
 
-    def _try_together(self, batch: list[Job[Any]]) -> bool:
-        """Run all jobs in one transaction; if anything but a clean refusal happens, undo all and say so."""
+    def _try_together(self, batch: list[Job[Any]]) -> list[Change] | None:
+        """Run all jobs in one transaction and return what they changed; if it does not go well, undo all: ``None``.
+
+        A clean refusal of one of them is no trouble.
+        """
         try:
             with self._env.begin(write=True) as raw:
                 txn = Transaction(raw, self._dbs, self)
                 for job in batch:
                     before = txn.writes
+                    txn.origin = job.origin
                     job.error = None
                     try:
                         job.result = job.work(txn)
@@ -304,15 +300,16 @@ class Store:
                             raise  # it had written: only a transaction of its own can undo that
                         job.error = refusal
         except BaseException:
-            return False  # each runs alone next, and meets its own error there
+            return None  # each runs alone next, and meets its own error there
         self._written(txn)
-        return True
+        return txn.changes
 
-    def _run_alone(self, job: Job[Any]) -> None:
+    def _run_alone(self, job: Job[Any]) -> list[Change]:
         job.error = None
         try:
             with self._env.begin(write=True) as raw:
                 txn = Transaction(raw, self._dbs, self)
+                txn.origin = job.origin
                 job.result = job.work(txn)
         except Refusal as refusal:
             job.error = refusal
@@ -323,6 +320,8 @@ class Store:
             job.error = InternalError("the server could not store this")
         else:
             self._written(txn)
+            return txn.changes
+        return []
 
     def _storage_error(self, error: lmdb.Error) -> Refusal:
         # What LMDB names otherwise than by its plain class is a defect of the job, or harms that job alone.
@@ -387,13 +386,3 @@ class Store:
                 f"{self.path} was written by a newer version of this program (schema {unpack_number(stored)},"
                 f" this one knows {SCHEMA_VERSION}): install that version again, or restore a backup"
             )
-
-
-def _resolve(batch: list[Job[Any]]) -> None:
-    for job in batch:
-        if job.future.done():
-            continue  # its request was cancelled; what it wrote stays, which is what an idempotent retry expects
-        if job.error is not None:
-            job.future.set_exception(job.error)
-        else:
-            job.future.set_result(job.result)

@@ -13,6 +13,7 @@ from shine_node.protocol.container import Container
 from shine_node.protocol.pair import Pair
 from shine_node.protocol.revisions import Arrival, Known, judge, refuse_conflict
 from shine_node.protocol.schedule import DeliveryState
+from shine_node.store.changes import ItemChange
 from shine_node.store.deliveries import due_table, end_delivery
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import (
@@ -242,6 +243,8 @@ def _replace(
             put_entry(txn, other, key, row)
         else:
             note_doubt(txn, other.lower(), changed_at_ms)
+    state_changed = old is not None and old.state is not row.state
+    txn.changes.append(ItemChange(key, row, outgoing or incoming, state_changed, txn.origin))
     return row
 
 
@@ -286,6 +289,8 @@ def _remove(txn: Transaction, key: ItemKey, now_ms: int, own_login: str) -> None
     state = row.state if row.state is DeliveryState.FAILED else DeliveryState.DELIVERED
     removed = Row(Flag.REMOVED, state, row.seq, row.revision_ms, row.changed_at_ms, row.version + 1, None, digest)
     txn.put(Table.HISTORY, key.encode(), removed.encode())
+    if state is not row.state:
+        txn.changes.append(ItemChange(key, removed, b"", True, txn.origin))
 
 
 def _other_login(txn: Transaction, owner: str, own_login: str) -> str | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,10 @@ from shine_node.protocol.encoding import encode_base64
 from shine_node.protocol.schedule import DeliveryState
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import Direction, Flag, ItemKey, Kind, Row, Table
-from tests.support.nodes import LocalServer, Server, now_ms, register, run, servers
+from shine_node.store.reading import Entry, read_chat
+from tests.api.talk import Talk as RawTalk
+from tests.api.talk import asked
+from tests.support.nodes import PATIENCE, LocalServer, Server, now_ms, register, run, servers
 
 SESSION = KeyPair.from_seed(b"\7" * 32)
 FRAME_BYTES = 400_000
@@ -55,8 +59,8 @@ class Talk:
         return pair
 
 
-async def authenticate(client: Connection, user: Identity) -> None:
-    nonce = (await client.request("AuthChallenge", {"login": user.login}))["authNonce"]
+async def authenticate(request: Callable[[str, dict[str, object]], Awaitable[dict[str, Any]]], user: Identity) -> None:
+    nonce = (await request("AuthChallenge", {"login": user.login}))["authNonce"]
     key, time_ms = "ed25519/" + encode_base64(SESSION.public), now_ms()
     text = f"AUTH_CREATE_SESSION:{user.login}:{key}:pwd:{time_ms}:{nonce}"
     payload = {
@@ -69,7 +73,7 @@ async def authenticate(client: Connection, user: Identity) -> None:
         "signatureB64": encode_base64(user.device.sign(text.encode())),
         "clientInfo": "a test",
     }
-    await client.request("CreateAuthSession", payload)
+    await request("CreateAuthSession", payload)
 
 
 @asynccontextmanager
@@ -80,7 +84,7 @@ async def talk(folder: Path, *logins: str, **sections: dict[str, Any]) -> AsyncI
             user = Identity.generate(login)
             await register(user, [server])
             client = await server.connect()
-            await authenticate(client, user)
+            await authenticate(client.request, user)
             people[user.key] = (user, client)
         try:
             yield Talk(server, people)
@@ -348,5 +352,33 @@ def test_a_node_that_stops_does_not_wait_for_pages_that_nobody_reads(tmp_path: P
             server: Server = here.server
             await server.stop()
             await asyncio.gather(*asked, return_exceptions=True)
+
+    run(story())
+
+
+def test_events_of_what_changes_while_a_page_is_made_follow_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, go_on = threading.Event(), threading.Event()
+
+    def wait_and_read(*arguments: Any) -> Iterator[Entry]:
+        found = read_chat(*arguments)
+        reading.set()
+        assert go_on.wait(PATIENCE)
+        return found
+
+    async def story() -> None:
+        async with talk(tmp_path, "alice", "bob") as here, await RawTalk.open(here.server.url) as bob:
+            await authenticate(bob.succeed, here.who("bob"))
+            monkeypatch.setattr("shine_node.api.reading.read_chat", wait_and_read)
+            await bob.say(asked("GetDirectMessages", {"peerLogin": "alice"}, "page"))
+            try:
+                assert await asyncio.to_thread(reading.wait, PATIENCE)
+                pair = await here.say("alice", "bob", after=1)
+                await bob.say(asked("Ping", {}, "ping"))
+                assert (await bob.hear())["requestId"] == "ping", "the event waits, and nothing else"
+            finally:
+                go_on.set()
+            page, event = await bob.hear(), await bob.hear()
+            assert (page["requestId"], page["payload"]["messages"]) == ("page", [])
+            assert (event["op"], event["payload"]["baseKey"]) == ("IncomingDirectMessage", pair.base_key)
 
     run(story())

@@ -5,20 +5,27 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Self
 
+from shine_node.client.connection import ConnectionLost
 from shine_node.client.identity import Identity, KeyPair
 from shine_node.client.messages import SignedPair
+from shine_node.clock import Clock, SystemClock
 from shine_node.protocol.encoding import decode_base64, encode_base64
-from tests.support.nodes import PATIENCE, Server, now_ms
+from tests.support.nodes import PATIENCE, Server
 
 __all__ = ["Device", "copy_of"]
 
 
 class Device:
-    """A connection to one server on which a session of a user has been made; closed at the end of the block."""
+    """A connection to one server on which a session of a user has been made; closed at the end of the block.
 
-    def __init__(self, server: Server, user: Identity) -> None:
+    Args:
+        clock: that of the server, where it is not the machine's.
+    """
+
+    def __init__(self, server: Server, user: Identity, clock: Clock | None = None) -> None:
         self._server = server
         self._user = user
+        self._clock = clock or SystemClock()
 
     async def __aenter__(self) -> Self:
         self._connection = await self._server.connect()
@@ -34,6 +41,28 @@ class Device:
         """Make a request on its connection."""
         return await self._connection.request(op, payload, timeout=PATIENCE)
 
+    async def send(self, pair: SignedPair) -> str:
+        """Submit a pair on its connection and return the delivery state that is answered."""
+        return str((await self.request("SendMessagePair", **pair.payload))["deliveryState"])
+
+    async def events(self, count: int) -> list[tuple[str, dict[str, Any]]]:
+        """Return the next events, each an operation and a payload; a test that waits in vain fails."""
+        found = [await self._connection.next_event(timeout=PATIENCE) for _ in range(count)]
+        return [(event.op, event.payload) for event in found]
+
+    async def silent(self) -> bool:
+        """Whether no event has come that was pushed before now."""
+        await self.request("Ping")
+        return not self._connection.waiting_events
+
+    async def loss(self) -> str:
+        """Wait until the server ends the connection, and return what it says; events on the way are dropped."""
+        while True:
+            try:
+                await self._connection.next_event(timeout=PATIENCE)
+            except ConnectionLost as lost:
+                return str(lost)
+
     async def chat(self, peer_login: str) -> list[dict[str, Any]]:
         """Return all messages of a chat, the newest first, as ``GetDirectMessages`` lists them."""
         messages: list[dict[str, Any]] = []
@@ -46,7 +75,7 @@ class Device:
             place = {"cursor": answer["cursor"]}
 
     async def _make_session(self, session: KeyPair) -> None:
-        login, time_ms = self._user.login, now_ms()
+        login, time_ms = self._user.login, self._clock.now_ms()
         nonce = (await self.request("AuthChallenge", login=login))["authNonce"]
         key = "ed25519/" + encode_base64(session.public)
         text = f"AUTH_CREATE_SESSION:{login}:{key}:password:{time_ms}:{nonce}"
