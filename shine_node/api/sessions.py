@@ -12,6 +12,7 @@ from shine_node.clock import Clock
 from shine_node.directory.users import Users
 from shine_node.protocol.encoding import encode_base64
 from shine_node.protocol.errors import BadSignature, UnknownUser
+from shine_node.protocol.session_errors import DeviceKeyNotActual
 from shine_node.protocol.sessions import (
     AuthChallenge,
     Session,
@@ -25,8 +26,9 @@ from shine_node.protocol.sessions import (
     read_session_id,
     session_not_found,
 )
-from shine_node.store.environment import Store
+from shine_node.store.environment import Store, Transaction
 from shine_node.store.sessions import add_session, close_session, get_session, list_sessions, renew_session
+from shine_node.store.users import get_registration
 
 __all__ = ["MAX_SESSIONS_A_USER", "SessionOperations", "Verify"]
 
@@ -90,7 +92,14 @@ class SessionOperations:
             created_ms=now_ms,
             authenticated_ms=now_ms,
         )
-        gone = await self._store.write(lambda txn: add_session(txn, session, greatest=MAX_SESSIONS_A_USER))
+
+        def add(txn: Transaction) -> list[Session]:
+            known = get_registration(txn, login)
+            if known is None or encode_base64(known.record.device_key) != request.device_key:
+                raise DeviceKeyNotActual("deviceKey has been replaced while this was being checked")
+            return add_session(txn, session, greatest=MAX_SESSIONS_A_USER)
+
+        gone = await self._store.write(add)
         for old in gone:
             self._live.end_session(_live(old))
         self._live.attach(connection, _live(session))

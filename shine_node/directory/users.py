@@ -6,9 +6,11 @@ from shine_node.clock import Clock
 from shine_node.crypto.pool import CryptoPool
 from shine_node.protocol.access import AccessRecord, AccessServer, User, check_standing, is_newer, signed_text
 from shine_node.protocol.errors import BadSignature, RateLimited, StorageFull, UserAlreadyExists
+from shine_node.store.changes import KeyChange
 from shine_node.store.environment import Store, Transaction
 from shine_node.store.layout import Table
 from shine_node.store.resync import begin_resync
+from shine_node.store.sessions import close_sessions
 from shine_node.store.users import (
     access_servers,
     add_record,
@@ -141,6 +143,9 @@ class Users:
                 raise RateLimited("this user has too many access records", {"retryAfterMs": 86_400_000})
         before = other_server(txn, record.key, self.own_login)
         newest = add_record(txn, record, local=local, bch_limit=bch_limit)
+        if newest and known is not None and known.record.device_key != record.device_key:
+            close_sessions(txn, record.key)  # they were made with the key that may have been lost
+            txn.changes.append(KeyChange(record.key))
         after = other_server(txn, record.key, self.own_login)
         if _login_of(before) != _login_of(after) and known is not None:
             # The new other server has nothing of this user yet: all entries go to it (§6).

@@ -9,7 +9,15 @@ from shine_node.protocol.sessions import Session, session_not_found
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import Table
 
-__all__ = ["SESSION_ID_CHARACTERS", "add_session", "close_session", "get_session", "list_sessions", "renew_session"]
+__all__ = [
+    "SESSION_ID_CHARACTERS",
+    "add_session",
+    "close_session",
+    "close_sessions",
+    "get_session",
+    "list_sessions",
+    "renew_session",
+]
 
 SESSION_ID_CHARACTERS = 43
 """32 bytes in Base64 without padding."""
@@ -78,6 +86,12 @@ def close_session(txn: Transaction, session_id: str, *, login: str) -> None:
     if session.login != login:
         raise SessionOfAnotherUser("this session is not yours to close")
     _delete(txn, session)
+
+
+def close_sessions(txn: Transaction, login: str) -> None:
+    """Remove all sessions of a login in lower case, because the device key that made them is replaced."""
+    for session in list_sessions(txn, login):
+        _delete(txn, session)
 
 
 def _put(txn: Transaction, session: Session) -> None:

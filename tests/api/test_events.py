@@ -185,3 +185,24 @@ def test_where_nobody_listens_nothing_is_made(tmp_path: Path, monkeypatch: pytes
             assert await here.server.send(here.writes("alice", "bob")) == "delivered"
 
     run(story())
+
+
+def test_a_new_device_key_ends_the_sessions_of_the_old_one_and_whoever_brings_it_is_answered(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with house(tmp_path, "alice", "bob") as here:
+            phone, desk, bob = await here.device("alice"), await here.device("alice"), await here.device("bob")
+            alice = here.people["alice"]
+            moved = alice.access_record([here.server.access], time_ms=now_ms() + 1)
+            assert await phone.request("SetUserAccess", **record_payload(moved)) == {"applied": True}
+            assert len((await phone.request("ListSessions"))["sessions"]) == 2, "the same key: nothing ends"
+            anew = alice.with_device(Identity.generate("alice").device)
+            record = anew.access_record([here.server.access], time_ms=now_ms() + 2)
+            assert await phone.request("SetUserAccess", **record_payload(record)) == {"applied": True}
+            for device in (phone, desk):
+                assert "1008: the device key was replaced" in await device.loss()
+            assert await bob.silent()
+            here.people["alice"] = anew
+            again = await here.device("alice")
+            assert len((await again.request("ListSessions"))["sessions"]) == 1
+
+    run(story())

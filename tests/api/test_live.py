@@ -168,3 +168,20 @@ def test_who_ends_the_own_session_is_answered_first() -> None:
             assert "1008" in await loss(other)
 
     run(story())
+
+
+def test_a_new_key_ends_all_connections_of_a_login() -> None:
+    async def story() -> None:
+        async with room() as here:
+            ended = [await here.enter(ALICE), await here.enter(ALICE_TOO)]
+            _, bob = await here.enter(BOB)
+            here.live.end_login("alice")
+            here.live.end_login("nobody")
+            assert (here.live.has("alice"), here.live.connections) == (False, 1)
+            for connection, client in ended:
+                assert connection.session is None
+                assert "1008: the device key was replaced" in await loss(client)
+            here.live.push("bob", "StillHere", {})
+            assert await events(bob, 1) == [("StillHere", {})]
+
+    run(story())

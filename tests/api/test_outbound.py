@@ -13,7 +13,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
 from shine_node.api import outbound
-from shine_node.api.outbound import TRY_AGAIN_LATER, Outbound
+from shine_node.api.outbound import AT_A_STRETCH, TRY_AGAIN_LATER, Outbound
 from tests.support.nodes import PATIENCE, run
 
 MAX_BYTES = 65536
@@ -89,6 +89,53 @@ def test_events_that_come_later_find_their_way_too() -> None:
             for text in ("1", "2"):
                 assert await client.recv() == text
                 await client.send(text)
+
+    run(story())
+
+
+def test_events_that_are_held_follow_the_answer_that_they_were_held_for() -> None:
+    async def served(out: Outbound, websocket: ServerConnection) -> None:
+        out.push("before")
+        with out.events_held():
+            out.push("meanwhile")
+            for _ in range(5):
+                await asyncio.sleep(0)
+            await out.send("ping")
+        await out.send("page")
+        assert await websocket.recv() == "all is here"
+        with out.events_held():
+            pass
+        out.end(1000, "enough")
+
+    async def story() -> None:
+        async with connected(served) as client:
+            texts = [str(await client.recv()) for _ in range(4)]
+            assert texts.index("page") < texts.index("meanwhile")
+            assert texts.index("ping") < texts.index("page")
+            assert texts.index("before") < texts.index("meanwhile")
+            await client.send("all is here")
+            assert await read_all(client) == ([], 1000)
+
+    run(story())
+
+
+def test_many_events_to_a_side_that_reads_at_once_let_others_have_their_turn() -> None:
+    count = 10 * AT_A_STRETCH
+
+    async def served(out: Outbound, websocket: ServerConnection) -> None:
+        for number in range(count):
+            out.push(str(number))
+        turns = 0
+        while out._events:
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns >= 10
+        assert await websocket.recv() == "all is here"
+
+    async def story() -> None:
+        async with connected(served, max_bytes=MUCH) as client:
+            assert [await client.recv() for _ in range(count)] == [str(number) for number in range(count)]
+            await client.send("all is here")
 
     run(story())
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from shine_node.api.sessions import MAX_SESSIONS_A_USER
+from shine_node.api.sessions import MAX_SESSIONS_A_USER, SessionOperations
 from shine_node.client.connection import Connection, ConnectionLost, RequestRefused
 from shine_node.client.identity import Identity, KeyPair
 from shine_node.protocol.access import record_payload
 from shine_node.protocol.encoding import decode_base64, encode_base64
-from shine_node.protocol.sessions import Session
+from shine_node.protocol.sessions import Session, Signed
 from shine_node.store.environment import Transaction
 from shine_node.store.sessions import add_session, close_session, get_session
 from tests.support.clock import ManualClock
@@ -308,7 +308,67 @@ def test_a_device_key_that_was_replaced_creates_no_sessions(tmp_path: Path) -> N
     run(story())
 
 
+def test_a_key_that_is_replaced_while_its_session_is_being_made_makes_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async with home(tmp_path) as here, await here.server.connect() as client:
+            users = here.server.node.users
+            newer = here.user.with_device(KeyPair.from_seed(b"\x08" * 32))
+            prove = SessionOperations._prove
+
+            async def prove_late(self: SessionOperations, signed: Signed) -> None:
+                await prove(self, signed)
+                await users.add(newer.access_record([here.server.access], time_ms=NOW + 1))
+
+            monkeypatch.setattr(SessionOperations, "_prove", prove_late)
+            nonce = (await client.request("AuthChallenge", {"login": "alice"}))["authNonce"]
+            assert await refusal(client, "CreateAuthSession", here.create_payload(nonce)) == (
+                422,
+                "DEVICE_KEY_NOT_ACTUAL",
+            )
+            assert await refusal(client, "ListSessions", {}) == (422, "NOT_AUTHENTICATED")
+
+    run(story())
+
+
 # Ends
+
+
+def test_a_new_device_key_ends_all_sessions_of_the_old_one(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with home(tmp_path) as here, await here.server.connect() as one, await here.server.connect() as two:
+            session_id = await here.create(one)
+            await here.create(two)
+            newer = here.user.with_device(KeyPair.from_seed(b"\x08" * 32))
+            record = record_payload(newer.access_record([here.server.access], time_ms=NOW + 1))
+            assert await here.server.request("SetUserAccess", record) == {"applied": True}
+            for client in (one, two):
+                assert "1008: the device key was replaced" in await ended(client)
+            async with await here.server.connect() as again:
+                assert await refusal(again, "SessionChallenge", {"sessionId": session_id}) == (
+                    422,
+                    "SESSION_NOT_FOUND",
+                )
+
+    run(story())
+
+
+def test_a_login_that_meets_a_new_device_key_does_not_outlive_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with home(tmp_path) as here, await here.server.connect() as bringing:
+            for number in range(1, 11):
+                async with await here.server.connect() as late:
+                    session_id = await here.create(late)
+                    nonce = (await late.request("SessionChallenge", {"sessionId": session_id}))["nonce"]
+                    login = late.request("SessionLogin", here.login_payload(session_id, nonce))
+                    here.user = here.user.with_device(KeyPair.from_seed(bytes([number]) * 32))
+                    record = here.user.access_record([here.server.access], time_ms=NOW + number)
+                    bring = bringing.request("SetUserAccess", record_payload(record))
+                    await asyncio.gather(login, bring, return_exceptions=True)
+                    assert "1008" in await ended(late)
+
+    run(story())
 
 
 def test_a_session_that_is_closed_loses_its_connections_at_once(tmp_path: Path) -> None:

@@ -33,7 +33,9 @@ def test_accepted_then_delivered(tmp_path: Path) -> None:
             assert of(rooms, pair) == UNKNOWN
             accepted = await rooms.accept(pair)
             assert of(rooms, pair) == (True, False)
+            assert rooms.status.state(pair.outgoing.key) is DeliveryState.ACCEPTED
             assert await rooms.deliverer.send(accepted) is DeliveryState.DELIVERED
+            assert rooms.status.state(pair.outgoing.key) is DeliveryState.DELIVERED
             assert of(rooms, pair) == (True, True)
 
     run(story())

@@ -19,7 +19,10 @@ from shine_node.protocol.errors import (
     ServerBusy,
     UserAlreadyExists,
 )
+from shine_node.protocol.sessions import Session
+from shine_node.store.changes import Change, KeyChange
 from shine_node.store.layout import Table
+from shine_node.store.sessions import SESSION_ID_CHARACTERS, add_session, list_sessions
 from tests.delivery.rooms import Rooms, run
 from tests.store.rooms import NOW, OWN, identity, servers
 
@@ -100,6 +103,31 @@ def test_routes_and_keys_are_those_of_the_newest_record_and_older_ones_stay(tmp_
             assert await users.add(second) is False, "equal: the same"
             assert users.routes("alice") == servers("a3")
             assert users.records("alice") == [before, first, second], "oldest first"
+
+    run(story())
+
+
+def test_a_new_device_key_ends_the_sessions_that_the_old_one_made(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            told: list[Change] = []
+            rooms.store.watch = told.extend
+            alice = identity("alice")
+            session = Session("s" * SESSION_ID_CHARACTERS, "alice", "ed25519/x", "", "", "", NOW, NOW)
+
+            async def sessions_after(record: AccessRecord) -> int:
+                await rooms.store.write(lambda txn: add_session(txn, session, greatest=9))
+                await rooms.users.add(record)
+                with rooms.store.read() as txn:
+                    return len(list_sessions(txn, "alice"))
+
+            moved = alice.with_device(KeyPair.from_seed(bytes(32)))
+            assert await sessions_after(record_of(alice, OWN)) == 1
+            assert await sessions_after(record_of(alice, OWN, "a2", time_ms=NOW + 1)) == 1, "the same key"
+            assert await sessions_after(record_of(moved, OWN, time_ms=NOW - 1)) == 1, "an older record"
+            assert told == []
+            assert await sessions_after(record_of(moved, OWN, time_ms=NOW + 2)) == 0
+            assert told == [KeyChange("alice")]
 
     run(story())
 

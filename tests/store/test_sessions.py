@@ -15,6 +15,7 @@ from shine_node.store.sessions import (
     SESSION_ID_CHARACTERS,
     add_session,
     close_session,
+    close_sessions,
     get_session,
     list_sessions,
     renew_session,
@@ -142,6 +143,15 @@ def test_nobody_closes_the_session_of_another(store: Store) -> None:
     with pytest.raises(SessionOfAnotherUser):
         store.write_now(lambda txn: close_session(txn, session.session_id, login="bob"))
     assert sessions_of(store, "alice") == [session]
+
+
+def test_all_sessions_of_a_user_go_and_those_of_others_stay(store: Store) -> None:
+    add(store, make_session(1), make_session(2), make_session(1, "bob"))
+    store.write_now(lambda txn: close_sessions(txn, "alice"))
+    assert sessions_of(store, "alice") == []
+    assert len(sessions_of(store, "bob")) == 1
+    with store.read() as txn:
+        assert txn.count(Table.SESSIONS) == txn.count(Table.SESSIONS_OF_USER) == 1
 
 
 def test_sessions_outlive_the_process(tmp_path: Path) -> None:
