@@ -12,42 +12,10 @@ import pytest
 from shine_node.client.identity import Identity
 from shine_node.client.messages import SignedPair, make_edit, make_message, make_receipt, make_tombstone
 from shine_node.protocol.access import record_payload
-from shine_node.protocol.encoding import encode_base64
 from tests.api.talk import node
 from tests.support.devices import Device
+from tests.support.events import changed, incoming, outgoing
 from tests.support.nodes import LocalServer, now_ms, register, run, servers
-
-Event = tuple[str, dict[str, Any]]
-
-
-def incoming(pair: SignedPair, spelled: str) -> Event:
-    """What a recipient is told of a pair."""
-    return "IncomingDirectMessage", {
-        "incomingKey": pair.incoming_key,
-        "baseKey": pair.base_key,
-        "fromLogin": spelled,
-        "blobB64": encode_base64(pair.incoming),
-    }
-
-
-def outgoing(pair: SignedPair, spelled: str, state: str) -> Event:
-    """What a sender's other devices are told of a pair."""
-    return "OutgoingDirectMessage", {
-        "outgoingKey": pair.outgoing_key,
-        "baseKey": pair.base_key,
-        "toLogin": spelled,
-        "blobB64": encode_base64(pair.outgoing),
-        "deliveryState": state,
-    }
-
-
-def changed(pair: SignedPair, state: str) -> Event:
-    """What a sender's devices are told of a delivery."""
-    return "DmDeliveryStateChanged", {
-        "outgoingKey": pair.outgoing_key,
-        "baseKey": pair.base_key,
-        "deliveryState": state,
-    }
 
 
 class House:

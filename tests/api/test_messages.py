@@ -9,11 +9,15 @@ import pytest
 
 from shine_node.client.identity import Identity
 from shine_node.client.messages import SignedPair, make_edit, make_message
+from shine_node.delivery.deliverer import Deliverer
+from shine_node.delivery.intake import Accepted
 from shine_node.protocol.access import AccessServer, record_payload
 from shine_node.protocol.encoding import encode_base64
+from shine_node.protocol.schedule import DeliveryState
 from shine_node.store.layout import Table
 from tests.api.talk import Talk, node
 from tests.support.clock import ManualClock
+from tests.support.devices import Device
 from tests.support.nodes import LocalServer, register, run, servers
 from tests.support.scripted_peer import PeerConnection, ScriptedPeer
 
@@ -66,6 +70,29 @@ def test_a_pair_for_a_user_of_the_same_server_is_delivered_with_its_answer(tmp_p
                     "deliveryState": "delivered",
                 }
             assert await status(talk, one) == (True, True)
+
+    run(story())
+
+
+def test_a_session_is_answered_with_the_state_as_it_stands_when_the_answer_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An event may have left before: an answer that is older than it would be believed."""
+    send = Deliverer.send
+
+    async def send_and_say_what_was(self: Deliverer, accepted: Accepted) -> DeliveryState:
+        await send(self, accepted)
+        return DeliveryState.ACCEPTED
+
+    async def story() -> None:
+        clock = ManualClock(NOW)
+        async with node(tmp_path, clock=clock) as server:
+            for user in (ALICE, BOB):
+                await add(server, user, server.access)
+            monkeypatch.setattr(Deliverer, "send", send_and_say_what_was)
+            async with Device(server, ALICE, clock) as device:
+                assert await device.send(pair()) == "delivered"
+            assert await server.send(pair()) == "accepted", "no session, no events"
 
     run(story())
 

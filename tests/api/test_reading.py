@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import pytest
 
 from shine_node.api.reading import DEFAULT_LIMIT, GREATEST_LIMIT, MAX_UNREAD, ChatPlace
 from shine_node.client.connection import Connection, RequestRefused
-from shine_node.client.identity import Identity, KeyPair
+from shine_node.client.identity import Identity
 from shine_node.client.messages import SignedPair, make_edit, make_message, make_receipt, make_tombstone
 from shine_node.protocol.encoding import encode_base64
 from shine_node.protocol.schedule import DeliveryState
@@ -23,9 +23,9 @@ from shine_node.store.layout import Direction, Flag, ItemKey, Kind, Row, Table
 from shine_node.store.reading import Entry, read_chat
 from tests.api.talk import Talk as RawTalk
 from tests.api.talk import asked
+from tests.support.devices import make_session
 from tests.support.nodes import PATIENCE, LocalServer, Server, now_ms, register, run, servers
 
-SESSION = KeyPair.from_seed(b"\7" * 32)
 FRAME_BYTES = 400_000
 
 
@@ -59,23 +59,6 @@ class Talk:
         return pair
 
 
-async def authenticate(request: Callable[[str, dict[str, object]], Awaitable[dict[str, Any]]], user: Identity) -> None:
-    nonce = (await request("AuthChallenge", {"login": user.login}))["authNonce"]
-    key, time_ms = "ed25519/" + encode_base64(SESSION.public), now_ms()
-    text = f"AUTH_CREATE_SESSION:{user.login}:{key}:pwd:{time_ms}:{nonce}"
-    payload = {
-        "login": user.login,
-        "sessionKey": key,
-        "storagePwd": "pwd",
-        "timeMs": time_ms,
-        "authNonce": nonce,
-        "deviceKey": encode_base64(user.device.public),
-        "signatureB64": encode_base64(user.device.sign(text.encode())),
-        "clientInfo": "a test",
-    }
-    await request("CreateAuthSession", payload)
-
-
 @asynccontextmanager
 async def talk(folder: Path, *logins: str, **sections: dict[str, Any]) -> AsyncIterator[Talk]:
     async with servers(LocalServer, folder, "home", **sections) as (server,):
@@ -84,7 +67,7 @@ async def talk(folder: Path, *logins: str, **sections: dict[str, Any]) -> AsyncI
             user = Identity.generate(login)
             await register(user, [server])
             client = await server.connect()
-            await authenticate(client.request, user)
+            await make_session(client.request, user, now_ms())
             people[user.key] = (user, client)
         try:
             yield Talk(server, people)
@@ -367,7 +350,7 @@ def test_events_of_what_changes_while_a_page_is_made_follow_it(tmp_path: Path, m
 
     async def story() -> None:
         async with talk(tmp_path, "alice", "bob") as here, await RawTalk.open(here.server.url) as bob:
-            await authenticate(bob.succeed, here.who("bob"))
+            await make_session(bob.succeed, here.who("bob"), now_ms())
             monkeypatch.setattr("shine_node.api.reading.read_chat", wait_and_read)
             await bob.say(asked("GetDirectMessages", {"peerLogin": "alice"}, "page"))
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,7 +13,10 @@ from shine_node.clock import Clock, SystemClock
 from shine_node.protocol.encoding import decode_base64, encode_base64
 from tests.support.nodes import PATIENCE, Server
 
-__all__ = ["Device", "copy_of"]
+__all__ = ["Device", "copy_of", "make_session"]
+
+Ask = Callable[[str, dict[str, object]], Awaitable[dict[str, Any]]]
+"""Makes a request of an operation and a payload, and returns the payload of its success."""
 
 
 class Device:
@@ -29,7 +33,7 @@ class Device:
 
     async def __aenter__(self) -> Self:
         self._connection = await self._server.connect()
-        await self._make_session(KeyPair.from_seed(b"\7" * 32))
+        await make_session(self._connection.request, self._user, self._clock.now_ms())
         return self
 
     async def __aexit__(
@@ -74,22 +78,28 @@ class Device:
                 return messages
             place = {"cursor": answer["cursor"]}
 
-    async def _make_session(self, session: KeyPair) -> None:
-        login, time_ms = self._user.login, self._clock.now_ms()
-        nonce = (await self.request("AuthChallenge", login=login))["authNonce"]
-        key = "ed25519/" + encode_base64(session.public)
-        text = f"AUTH_CREATE_SESSION:{login}:{key}:password:{time_ms}:{nonce}"
-        await self.request(
-            "CreateAuthSession",
-            login=login,
-            sessionKey=key,
-            storagePwd="password",
-            timeMs=time_ms,
-            authNonce=nonce,
-            deviceKey=encode_base64(self._user.device.public),
-            signatureB64=encode_base64(self._user.device.sign(text.encode())),
-            clientInfo="",
-        )
+
+async def make_session(request: Ask, user: Identity, time_ms: int) -> None:
+    """Make a session of a user on the connection that requests go over.
+
+    Args:
+        time_ms: what the clock says, Unix milliseconds.
+    """
+    session = KeyPair.from_seed(b"\7" * 32)
+    nonce = (await request("AuthChallenge", {"login": user.login}))["authNonce"]
+    key = "ed25519/" + encode_base64(session.public)
+    text = f"AUTH_CREATE_SESSION:{user.login}:{key}:password:{time_ms}:{nonce}"
+    payload = {
+        "login": user.login,
+        "sessionKey": key,
+        "storagePwd": "password",
+        "timeMs": time_ms,
+        "authNonce": nonce,
+        "deviceKey": encode_base64(user.device.public),
+        "signatureB64": encode_base64(user.device.sign(text.encode())),
+        "clientInfo": "a test",
+    }
+    await request("CreateAuthSession", payload)
 
 
 def copy_of(message: dict[str, Any], pairs: dict[str, SignedPair]) -> SignedPair:
