@@ -37,9 +37,11 @@ class ServiceOperations:
         return {"ts": self._clock.now_ms()}
 
     async def get_server_info(self, connection: Connection, payload: dict[str, Any]) -> Mapping[str, object]:
-        """Return what the operator says of the server."""
+        """Return what the operator says of the server, and whether a client may register at it."""
         server = self.config.server
         return {
+            "serverLogin": server.login,
+            "registration": self.config.registration.mode,
             "url": server.url,
             "version": __version__,
             "physicalRegion": server.info.physical_region,

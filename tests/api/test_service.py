@@ -37,7 +37,8 @@ def test_the_server_says_what_its_operator_wrote(tmp_path: Path) -> None:
             "extraInfo": "line\nline",
         }
         async with node(tmp_path, server={"info": info}) as server, await Talk.open(server.url) as talk:
-            assert await talk.succeed("GetServerInfo") == {"url": server.url, "version": __version__, **info}
+            expected = {"serverLogin": "server1", "registration": "open", "url": server.url, "version": __version__}
+            assert await talk.succeed("GetServerInfo") == expected | info
 
     run(story())
 
@@ -47,6 +48,8 @@ def test_without_a_word_of_the_operator_the_fields_are_empty(tmp_path: Path) -> 
         async with node(tmp_path) as server, await Talk.open(server.url) as talk:
             info = await talk.succeed("GetServerInfo")
             assert info == {
+                "serverLogin": "server1",
+                "registration": "open",
                 "url": server.url,
                 "version": __version__,
                 "physicalRegion": "",
@@ -54,6 +57,21 @@ def test_without_a_word_of_the_operator_the_fields_are_empty(tmp_path: Path) -> 
                 "origin": "",
                 "extraInfo": "",
             }
+
+    run(story())
+
+
+@pytest.mark.parametrize("mode", ["open", "token", "closed"])
+def test_who_may_register_is_told_and_the_token_is_not(tmp_path: Path, mode: str) -> None:
+    async def story() -> None:
+        registration = {"mode": mode, "token": "a secret word" if mode == "token" else ""}
+        async with (
+            node(tmp_path, login="Server1", registration=registration) as server,
+            await Talk.open(server.url) as talk,
+        ):
+            info = await talk.succeed("GetServerInfo")
+            assert (info["serverLogin"], info["registration"]) == ("Server1", mode)
+            assert "secret" not in str(info)
 
     run(story())
 
