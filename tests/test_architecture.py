@@ -70,6 +70,9 @@ DOORS: dict[str, set[str]] = {
 }
 """Which room sees which, as ARCHITECTURE.md says it; written out by hand, apart from the contracts."""
 
+SEALING = f"{PACKAGE}.client.sealing"
+"""The one module that the extra ``client`` is for."""
+
 SNAPSHOT = f"{PACKAGE}.peers.snapshot"
 """The one module of the links that the control socket sees."""
 
@@ -109,7 +112,8 @@ def draw_package() -> grimp.ImportGraph:
     for name in ["", *(f".{room}" for room in DOORS), *(f".{room}.inner" for room in DOORS)]:
         graph.add_module(PACKAGE + name)
     graph.add_module(SNAPSHOT)
-    for name in NOT_PURE:
+    graph.add_module(SEALING)
+    for name in [*NOT_PURE, "cryptography"]:
         graph.add_module(name, is_squashed=True)
     return graph
 
@@ -179,6 +183,12 @@ def test_the_control_socket_sees_the_snapshot_of_the_links(room: str) -> None:
 @pytest.mark.parametrize("room", DOORS)
 def test_only_the_store_knows_lmdb(room: str) -> None:
     assert (not broken_by(f"{PACKAGE}.{room}.inner", "lmdb")) is (room == "store")
+
+
+@pytest.mark.parametrize("room", DOORS)
+def test_only_sealing_knows_the_library_of_the_extra(room: str) -> None:
+    assert broken_by(f"{PACKAGE}.{room}.inner", "cryptography")
+    assert not broken_by(SEALING, "cryptography")
 
 
 @pytest.mark.parametrize("name", NOT_PURE)

@@ -6,9 +6,11 @@ import secrets
 from typing import NamedTuple
 
 from shine_node.client.identity import Identity
+from shine_node.client.sealing import seal
 from shine_node.protocol.container import (
     FORMAT_OPAQUE,
     FORMAT_REFERENCE,
+    FORMAT_SEALED,
     FORMAT_TEXT,
     MESSAGE_IN,
     RECEIPT_IN,
@@ -18,7 +20,15 @@ from shine_node.protocol.container import (
 from shine_node.protocol.encoding import encode_base64
 from shine_node.protocol.keys import MessageId, MessageKey
 
-__all__ = ["SignedPair", "make_edit", "make_message", "make_receipt", "make_tombstone"]
+__all__ = [
+    "SignedPair",
+    "make_edit",
+    "make_message",
+    "make_receipt",
+    "make_sealed_edit",
+    "make_sealed_message",
+    "make_tombstone",
+]
 
 
 class SignedPair(NamedTuple):
@@ -75,16 +85,42 @@ def make_message(author: Identity, to_login: str, body: str | bytes, *, time_ms:
     return _pair(author, to_login, message, MESSAGE_IN, _same_body(body))
 
 
+def make_sealed_message(author: Identity, to_login: str, text: str, *, reader: bytes, time_ms: int) -> SignedPair:
+    """Return a new message with a random nonce, each copy sealed for the one who keeps it (§4.1).
+
+    Args:
+        author: the sender; its device key signs both copies and opens the outgoing one.
+        to_login: the recipient; it may be the author.
+        reader: the recipient's Ed25519 device key, which opens the incoming copy.
+        time_ms: when it was written, Unix milliseconds.
+
+    Raises:
+        BadReaderKey, SealingUnavailable.
+    """
+    message = MessageId(author.key, to_login.lower(), time_ms, secrets.randbits(32))
+    return _pair(author, to_login, message, MESSAGE_IN, _sealed_body(author, message, text, reader))
+
+
 def make_edit(author: Identity, message: MessageId, body: str | bytes, *, revision_ms: int) -> SignedPair:
     """Return an edit: the keys of the message, another body, and a later time.
 
     Raises:
         ValueError: the message is not the author's, or ``revision_ms`` is not after its time.
     """
-    _check_author(author, message)
-    if revision_ms <= message.time_ms:
-        raise ValueError("an edit must be later than the message")
+    _check_edit(author, message, revision_ms)
     return _pair(author, message.to_login, message, MESSAGE_IN, _same_body(body), revision_ms=revision_ms)
+
+
+def make_sealed_edit(author: Identity, message: MessageId, text: str, *, reader: bytes, revision_ms: int) -> SignedPair:
+    """Return an edit as ``make_edit`` does, sealed as by ``make_sealed_message``.
+
+    Raises:
+        ValueError: the message is not the author's, or ``revision_ms`` is not after its time.
+        BadReaderKey, SealingUnavailable.
+    """
+    _check_edit(author, message, revision_ms)
+    body = _sealed_body(author, message, text, reader)
+    return _pair(author, message.to_login, message, MESSAGE_IN, body, revision_ms=revision_ms)
 
 
 def make_receipt(reader: Identity, message: MessageId, *, time_ms: int) -> SignedPair:
@@ -111,6 +147,17 @@ def make_tombstone(author: Identity, message: MessageId, *, time_ms: int) -> Sig
 def _check_author(author: Identity, message: MessageId) -> None:
     if message.from_login != author.key:
         raise ValueError(f"{message.base_key} was not sent by {author.login}")
+
+
+def _check_edit(author: Identity, message: MessageId, revision_ms: int) -> None:
+    _check_author(author, message)
+    if revision_ms <= message.time_ms:
+        raise ValueError("an edit must be later than the message")
+
+
+def _sealed_body(author: Identity, message: MessageId, text: str, reader: bytes) -> _Body:
+    incoming, outgoing = (seal(text, key, message.base_key) for key in (reader, author.device.public))
+    return _Body(incoming, outgoing, FORMAT_SEALED)
 
 
 def _same_body(body: str | bytes) -> _Body:

@@ -5,8 +5,17 @@ from __future__ import annotations
 import pytest
 
 from shine_node.client.identity import Identity
-from shine_node.client.messages import SignedPair, make_edit, make_message, make_receipt, make_tombstone
-from shine_node.protocol.container import FORMAT_OPAQUE, FORMAT_REFERENCE, FORMAT_TEXT, Container
+from shine_node.client.messages import (
+    SignedPair,
+    make_edit,
+    make_message,
+    make_receipt,
+    make_sealed_edit,
+    make_sealed_message,
+    make_tombstone,
+)
+from shine_node.client.sealing import open_sealed
+from shine_node.protocol.container import FORMAT_OPAQUE, FORMAT_REFERENCE, FORMAT_SEALED, FORMAT_TEXT, Container
 from shine_node.protocol.encoding import decode_base64
 from shine_node.protocol.pair import check_pair, parse_pair
 from shine_node.protocol.signatures import is_signed_by
@@ -85,3 +94,22 @@ def test_nobody_edits_removes_or_reads_the_messages_of_others() -> None:
         make_receipt(ALICE, message, time_ms=NOW_MS + 1)
     with pytest.raises(ValueError, match="later than the message"):
         make_edit(ALICE, message, "y", revision_ms=NOW_MS)
+
+
+def test_each_sealed_copy_opens_for_the_one_who_keeps_it() -> None:
+    pair = make_sealed_message(ALICE, "Bob", "first", reader=BOB.device.public, time_ms=NOW_MS)
+    edit = make_sealed_edit(ALICE, pair.message, "second", reader=BOB.device.public, revision_ms=NOW_MS + 1)
+    assert (edit.base_key, edit.revision_ms) == (pair.base_key, NOW_MS + 1)
+    for made, text in ((pair, "first"), (edit, "second")):
+        incoming, outgoing = checked(made, ALICE)
+        assert incoming.body_format == outgoing.body_format == FORMAT_SEALED
+        assert open_sealed(incoming.body, BOB.device, made.base_key) == text
+        assert open_sealed(outgoing.body, ALICE.device, made.base_key) == text
+
+
+def test_a_sealed_edit_obeys_the_rules_of_edits() -> None:
+    pair = make_sealed_message(ALICE, "bob", "x", reader=BOB.device.public, time_ms=NOW_MS)
+    with pytest.raises(ValueError, match="not sent by bob"):
+        make_sealed_edit(BOB, pair.message, "y", reader=ALICE.device.public, revision_ms=NOW_MS + 1)
+    with pytest.raises(ValueError, match="later"):
+        make_sealed_edit(ALICE, pair.message, "y", reader=BOB.device.public, revision_ms=NOW_MS)
