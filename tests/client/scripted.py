@@ -1,0 +1,56 @@
+"""A small real WebSocket server whose answers a test writes down: for what no good server answers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import orjson
+from websockets.asyncio.server import ServerConnection, serve
+
+from shine_node.client.connection import Connection
+
+__all__ = ["Refuse", "Script", "scripted", "scripted_url"]
+
+
+class Refuse(NamedTuple):
+    """An answer that is an error."""
+
+    status: int
+    code: str
+    payload: Mapping[str, object] = MappingProxyType({})
+
+
+Script = Mapping[str, Callable[[dict[str, Any]], "dict[str, Any] | Refuse | None"]]
+"""By operation, the payload of the answer to a payload; ``None`` cuts the connection."""
+
+
+@asynccontextmanager
+async def scripted_url(script: Script) -> AsyncIterator[str]:
+    """Serve a script, and yield where."""
+
+    async def handle(link: ServerConnection) -> None:
+        async for frame in link:
+            request = orjson.loads(frame)
+            answer = script[request["op"]](request["payload"])
+            if answer is None:
+                await link.close(1011)
+                return
+            head = {"op": request["op"], "requestId": request["requestId"]}
+            if isinstance(answer, Refuse):
+                error = {"status": answer.status, "ok": False, "error": answer.code, "message": "as the script says"}
+                await link.send(orjson.dumps({**head, **error, "payload": dict(answer.payload)}).decode())
+            else:
+                await link.send(orjson.dumps({**head, "status": 200, "ok": True, "payload": answer}).decode())
+
+    async with serve(handle, "127.0.0.1", 0, compression=None) as listening:
+        yield f"ws://127.0.0.1:{listening.sockets[0].getsockname()[1]}/ws"
+
+
+@asynccontextmanager
+async def scripted(script: Script) -> AsyncIterator[Connection]:
+    """Serve a script, and yield a connection to it."""
+    async with scripted_url(script) as url, await Connection.open(url) as connection:
+        yield connection
