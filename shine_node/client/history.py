@@ -24,7 +24,6 @@ from shine_node.protocol.signatures import is_signed_by
 
 __all__ = ["BadAnswer", "Dialog", "History", "Message", "Problem", "of_oneself", "peer_of"]
 
-GREATEST_LIMIT = 500
 MOST_BODY_BYTES = 16 * 1024 * 1024
 """The greatest ``limits.maxBodyBytes`` that a server can have (§10)."""
 KEYS_MAY_BE_OLD_SECONDS = 30.0
@@ -102,11 +101,11 @@ class History:
         except Refusal as problem:
             raise BadAnswer(problem.detail) from None
 
-    async def chat(self, peer: str) -> AsyncIterator[Message]:
-        """Yield the messages of a chat, the newest first; raises as ``page``."""
+    async def chat(self, peer: str, *, page_limit: int = 100) -> AsyncIterator[Message]:
+        """Yield the messages of a chat, the newest first, asked for in pages; raises as ``page``."""
         cursor: str | None = None
         while True:
-            messages, cursor = await self.page(peer, cursor)
+            messages, cursor = await self.page(peer, cursor, page_limit)
             for message in messages:
                 yield message
             if cursor is None:

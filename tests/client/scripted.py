@@ -28,10 +28,12 @@ Script = Mapping[str, Callable[[dict[str, Any]], "dict[str, Any] | Refuse | None
 
 
 @asynccontextmanager
-async def scripted_url(script: Script) -> AsyncIterator[str]:
-    """Serve a script, and yield where."""
+async def scripted_url(script: Script, links: list[ServerConnection] | None = None) -> AsyncIterator[str]:
+    """Serve a script, and yield where; each connection that is made is added to ``links``."""
 
     async def handle(link: ServerConnection) -> None:
+        if links is not None:
+            links.append(link)
         async for frame in link:
             request = orjson.loads(frame)
             answer = script[request["op"]](request["payload"])

@@ -67,7 +67,7 @@ def test_both_sides_read_what_was_written(tmp_path: Path) -> None:
                 first, cursor = await history.page("BOB", limit=2)
                 rest, end = await history.page("bob", cursor)
                 assert end is None
-                assert first + rest == [message async for message in history.chat("bob")]
+                assert first + rest == [message async for message in history.chat("bob", page_limit=3)]
                 texts = ["plain", "text 4", "text 3", "text 2", "edited", None]
                 assert [message.text for message in first + rest] == [None, *texts]
                 assert first[0].problem == Problem.NOT_TEXT
