@@ -156,7 +156,7 @@ class Connection:
 
     @property
     def waiting_events(self) -> int:
-        """How many events ``next_event`` would return without waiting."""
+        """How many events have come that nobody has taken."""
         return len(self._events)
 
     async def request(self, op: str, payload: Mapping[str, object], *, timeout: float = 30.0) -> dict[str, Any]:

@@ -19,8 +19,6 @@ from shine_node.protocol.container import (
     MESSAGE_OUT,
     RECEIPT_IN,
     RECEIPT_OUT,
-    TOMBSTONE_IN,
-    TOMBSTONE_OUT,
     Container,
 )
 from shine_node.protocol.encoding import read_base64, read_text
@@ -167,10 +165,9 @@ class _Watcher:
         container = await self._at.history.check(blob, key.message)
         if not isinstance(container, Container) or container.reference is None:
             return  # nobody's word: neither read nor deleted
-        if container.message_type in (RECEIPT_IN, RECEIPT_OUT):
-            self._show_all(self._ledger.note_read(container.reference))
-        elif container.message_type in (TOMBSTONE_IN, TOMBSTONE_OUT):
-            self._show_all(self._ledger.note_deleted(container.reference))
+        is_receipt = container.message_type in (RECEIPT_IN, RECEIPT_OUT)  # else it is a tombstone
+        note = self._ledger.note_read if is_receipt else self._ledger.note_deleted
+        self._show_all(note(container.reference))
 
     async def _read_moved(self, peer: str) -> None:
         """Read a chat that was not among those that were listed: it may have moved to the front just then."""
