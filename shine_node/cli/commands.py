@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import io
-import os
 import sys
 from collections.abc import Sequence
 
 from shine_node import __version__
-from shine_node.cli import check, init, run, status, user
-from shine_node.cli.common import REFUSED, UNUSABLE, SubCommands, complain
+from shine_node.cli import account, check, inbox, init, run, send, status, user, watch
+from shine_node.cli.common import REFUSED, UNUSABLE, SubCommands, complain, drop_output
 
 __all__ = ["build_parser", "run_command"]
 
@@ -46,6 +45,10 @@ def build_parser() -> argparse.ArgumentParser:
     _add_demo(commands)
     user.add_parser(commands)
     status.add_parser(commands)
+    account.add_parser(commands)
+    send.add_parser(commands)
+    inbox.add_parser(commands)
+    watch.add_parser(commands)
     return parser
 
 
@@ -66,7 +69,7 @@ def _guarded(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:  # such as `shine-node user list | head -1`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter's last flush fails too
+        drop_output()
         return REFUSED
 
 

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-__all__ = ["DEFAULT_CONFIG", "OK", "REFUSED", "UNUSABLE", "SubCommands", "add_config_option", "complain"]
+__all__ = [
+    "DEFAULT_CONFIG",
+    "OK",
+    "REFUSED",
+    "UNUSABLE",
+    "SubCommands",
+    "add_config_option",
+    "add_keys_option",
+    "complain",
+    "drop_output",
+    "key_file",
+    "number_between",
+]
 
 OK = 0
 REFUSED = 1
@@ -35,3 +49,38 @@ def add_config_option(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_CONFIG,
         help="the configuration file (default: %(default)s)",
     )
+
+
+def add_keys_option(parser: argparse.ArgumentParser) -> None:
+    """Give a command the option ``--keys FILE``; ``key_file`` says which it is."""
+    parser.add_argument(
+        "--keys",
+        metavar="FILE",
+        type=Path,
+        help="the file with the account's keys (default: $XDG_CONFIG_HOME/shine-node/keys.json, or"
+        " ~/.config/shine-node/keys.json)",
+    )
+
+
+def key_file(arguments: argparse.Namespace) -> Path:
+    """Return the key file that a command is to use."""
+    from shine_node.client.keyfile import default_key_file  # not above: --help is to need no libraries
+
+    given: Path | None = arguments.keys
+    return default_key_file() if given is None else given
+
+
+def number_between(least: int, greatest: int) -> Callable[[str], int]:
+    """Return what reads a whole number of the command line within a range."""
+
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= greatest):
+            raise argparse.ArgumentTypeError(f"must be a whole number from {least} to {greatest}, not {text!r}")
+        return int(text)
+
+    return read
+
+
+def drop_output() -> None:
+    """Let what is still to be printed go nowhere, when nobody reads it: else the interpreter's last flush fails."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

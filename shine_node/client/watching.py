@@ -7,7 +7,8 @@ than there is room for, the history is read for what has changed since.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from shine_node.client.connection import ClientError, Event, RequestTimedOut
@@ -37,15 +38,17 @@ MOST_EVENTS = 10_000
 MESSAGE_EVENTS = ("IncomingDirectMessage", "OutgoingDirectMessage")
 
 
+Show = Callable[[Change], Awaitable[None]]
+"""Shows a change. What comes in the meantime waits, within bounds."""
+
+
 def pause_seconds(tries: int) -> float:
     """Return the pause before the next try to connect, after ``tries`` that were in vain: its upper half is chance."""
     most = PAUSES_SECONDS[min(tries, len(PAUSES_SECONDS) - 1)]
     return most / 2 + most / 2 * random.random()  # noqa: S311  # spreads the clients, guards nothing
 
 
-async def watch(
-    keys: Path, *, clock: Clock, show: Callable[[Change], None], tell: Callable[[str], None] = lambda text: None
-) -> None:
+async def watch(keys: Path, *, clock: Clock, show: Show, tell: Callable[[str], None] = lambda text: None) -> None:
     """Show everything that is new from now on; this does not end by itself.
 
     Args:
@@ -83,7 +86,7 @@ async def watch(
 class _Watcher:
     """One connection's part of the watching."""
 
-    def __init__(self, at: Online, ledger: Ledger, clock: Clock, show: Callable[[Change], None]) -> None:
+    def __init__(self, at: Online, ledger: Ledger, clock: Clock, show: Show) -> None:
         self._at = at
         self._ledger = ledger
         self._clock = clock
@@ -98,15 +101,11 @@ class _Watcher:
         self._missed = self._at.connection.missed_events
         self._since_ms = self._forget_old()
         self._chats.clear()
-        changes: list[Change] = []
-        try:
+        async with self._showing(silently=silently) as changes:
             async for dialog in self._at.history.dialogs():
                 if dialog.last.time_ms < self._since_ms:
                     break
                 await self._read(dialog.last.peer, changes)
-        finally:  # what the ledger has taken note of must be shown, even if the connection is lost half-way
-            if not silently:
-                self._show_all(sorted(changes, key=lambda change: change.key.time_ms))
         if silently:
             await self._take_what_came_meanwhile()
 
@@ -148,7 +147,7 @@ class _Watcher:
         if event.op == "DmDeliveryStateChanged":
             key = _named_key(event)
             if key.message_type == MESSAGE_OUT:  # receipts and tombstones are delivered too, and nobody minds
-                self._show_all(self._ledger.note_state(key.message, read_text(event.payload, "deliveryState")))
+                await self._show_all(self._ledger.note_state(key.message, read_text(event.payload, "deliveryState")))
         elif event.op in MESSAGE_EVENTS:
             await self._take_copy(_named_key(event), event)
 
@@ -160,26 +159,37 @@ class _Watcher:
             message = await self._at.history.message(blob, key.message, out=out, state=state)
             if message.peer not in self._chats:
                 await self._read_moved(message.peer)
-            self._show_all(self._ledger.note(message))
+            await self._show_all(self._ledger.note(message))
             return
         container = await self._at.history.check(blob, key.message)
         if not isinstance(container, Container) or container.reference is None:
             return  # nobody's word: neither read nor deleted
         is_receipt = container.message_type in (RECEIPT_IN, RECEIPT_OUT)  # else it is a tombstone
         note = self._ledger.note_read if is_receipt else self._ledger.note_deleted
-        self._show_all(note(container.reference))
+        await self._show_all(note(container.reference))
 
     async def _read_moved(self, peer: str) -> None:
         """Read a chat that was not among those that were listed: it may have moved to the front just then."""
-        changes: list[Change] = []
-        try:
+        async with self._showing() as changes:
             await self._read(peer, changes)
-        finally:
-            self._show_all(reversed(changes))
 
-    def _show_all(self, changes: Iterable[Change]) -> None:
+    @asynccontextmanager
+    async def _showing(self, *, silently: bool = False) -> AsyncIterator[list[Change]]:
+        """Show what a block has found, by time; also if the connection is lost half-way, for it counts as known."""
+        changes: list[Change] = []
+        loss: ClientError | Refusal | None = None
+        try:
+            yield changes
+        except (ClientError, Refusal) as problem:
+            loss = problem
+        if not silently:
+            await self._show_all(sorted(changes, key=lambda change: change.key.time_ms))
+        if loss is not None:
+            raise loss
+
+    async def _show_all(self, changes: Iterable[Change]) -> None:
         for change in changes:
-            self._show(change)
+            await self._show(change)
 
 
 def _named_key(event: Event) -> MessageKey:

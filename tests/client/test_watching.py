@@ -58,8 +58,11 @@ class Watching:
         self.changes: list[Change] = []
         self.told: list[str] = []
         self.task = asyncio.create_task(
-            watch(keys, clock=clock or QuickClock(), show=self.changes.append, tell=self.told.append)
+            watch(keys, clock=clock or QuickClock(), show=self._show, tell=self.told.append)
         )
+
+    async def _show(self, change: Change) -> None:
+        self.changes.append(change)
 
     @property
     def shown(self) -> list[str]:
@@ -327,6 +330,19 @@ def test_a_loss_half_way_through_the_history_misses_nothing(keys: Path) -> None:
     run(story())
 
 
+def test_a_loss_before_the_beginning_shows_nothing(keys: Path) -> None:
+    server = Script()
+    server.pairs = [(from_bob("old"), {})]
+    server.before["GetUserAccess"] = lambda: None
+
+    async def story() -> None:
+        async with server.watched(keys) as at:
+            await at.until_on()
+            assert len(at.told) == 2 and at.changes == []
+
+    run(story())
+
+
 def test_a_chat_that_was_not_listed_is_read_when_something_comes_in_it(keys: Path) -> None:
     server = Script()
     missed, new = from_bob("missed"), from_bob("new", time_ms=NOW_MS + 1)
@@ -420,15 +436,19 @@ def test_pauses_grow_and_begin_anew(keys: Path) -> None:
     run(story())
 
 
+async def not_shown(change: Change) -> None:
+    raise AssertionError(change)
+
+
 def test_what_ends_it(tmp_path: Path, keys: Path) -> None:
     async def story() -> None:
         with pytest.raises(KeyFileError):
-            await watch(keys, clock=QuickClock(), show=lambda change: None)
+            await watch(keys, clock=QuickClock(), show=not_shown)
         script = {"AuthChallenge": lambda payload: Refuse(422, "UNKNOWN_USER")}
         async with scripted_url(script) as url:
             create_key_file(keys, ACCOUNT._replace(servers=(AccessServer("home", url),)))
             with pytest.raises(RequestRefused, match="UNKNOWN_USER"):
-                await watch(keys, clock=QuickClock(), show=lambda change: None)
+                await watch(keys, clock=QuickClock(), show=not_shown)
 
     run(story())
 

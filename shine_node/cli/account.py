@@ -1,0 +1,185 @@
+"""``account new|recover|show``: the account of this machine, with which ``send``, ``inbox`` and ``watch`` work."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from shine_node.cli.common import OK, UNUSABLE, SubCommands, add_keys_option, complain, key_file
+
+if TYPE_CHECKING:
+    from shine_node.client.keyfile import Account
+    from shine_node.client.registering import ServerToUse
+
+__all__ = ["add_parser", "run_new", "run_recover", "run_show"]
+
+MOST_SERVERS = 2
+MAX_KEY_CHARACTERS = 4096
+
+
+def add_parser(commands: SubCommands) -> None:
+    """Describe the commands."""
+    parser = commands.add_parser("account", help="make, recover and show the account that send, inbox and watch use")
+    actions = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    new = actions.add_parser(
+        "new",
+        help="make an account and register it",
+        description="Makes an account with new keys, writes them to a file that only you can read, and registers it at"
+        " one or two servers. Prints the recovery key. If a server could not be reached, run the same again.",
+    )
+    new.add_argument("login", help="1 to 30 of A-Z a-z 0-9 _ . - and the first one a letter or digit")
+    new.add_argument(
+        "--server",
+        metavar="[NAME=]URL",
+        action="append",
+        required=True,
+        type=_server,
+        help="where the account is to be at home, wss://HOST/ws; NAME if it does not say so itself; once or twice",
+    )
+    new.add_argument(
+        "--token",
+        metavar="T",
+        action="append",
+        default=[],
+        help="the registration token of the server, if it has one; with two servers once for each, in the same order",
+    )
+    add_keys_option(new)
+    new.set_defaults(run=run_new)
+
+    recover = actions.add_parser(
+        "recover",
+        help="get an account back from its recovery key",
+        description="Reads a recovery key from the terminal or the standard input, and writes the account's keys to a"
+        " file that only you can read.",
+    )
+    recover.add_argument(
+        "--server", metavar="[NAME=]URL", required=True, type=_server, help="a server that knows it, wss://HOST/ws"
+    )
+    add_keys_option(recover)
+    recover.set_defaults(run=run_recover)
+
+    show = actions.add_parser("show", help="show the account", description="Shows the account, without going online.")
+    form = show.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="one JSON object")
+    form.add_argument("--recovery-key", action="store_true", help="the recovery key alone, which is a secret")
+    add_keys_option(show)
+    show.set_defaults(run=run_show)
+
+
+def run_new(arguments: argparse.Namespace) -> int:
+    """Make an account and register it.
+
+    Raises:
+        BadLogin, KeyFileError, ClientError: it is not registered, or not everywhere.
+    """
+    import asyncio
+
+    from shine_node.client.registering import register
+    from shine_node.client.secret import write_recovery_key
+    from shine_node.clock import SystemClock
+
+    servers: list[ServerToUse] = arguments.server
+    tokens: list[str] = arguments.token
+    if len(servers) > MOST_SERVERS:
+        complain("give --server once or twice: an account has at most two servers")
+        return UNUSABLE
+    if len(tokens) > len(servers):
+        complain("give --token at most once for each --server")
+        return UNUSABLE
+    tokens = tokens + [""] * (len(servers) - len(tokens))
+    servers = [server._replace(token=token) for server, token in zip(servers, tokens, strict=True)]
+    path = key_file(arguments)
+    account = asyncio.run(register(path, arguments.login, servers, clock=SystemClock()))
+    print(f"{account.login} is registered at {_places(account)}; the keys are in {path}")
+    print("This recovery key is the only way back if that file is lost. Write it down, and show it to nobody:")
+    print(write_recovery_key(account.login, account.secret))
+    return OK
+
+
+def run_recover(arguments: argparse.Namespace) -> int:
+    """Write the key file of an account anew.
+
+    Raises:
+        BadRecoveryKey, KeyFileError, PersonError, NotThisAccount, ClientError: nothing was written.
+    """
+    import asyncio
+
+    from shine_node.client.registering import recover
+    from shine_node.client.secret import parse_recovery_key
+
+    login, secret = parse_recovery_key(_read_recovery_key())
+    path = key_file(arguments)
+    account = asyncio.run(recover(path, login, secret, arguments.server))
+    print(f"{account.login} is at home at {_places(account)}; the keys are in {path}")
+    return OK
+
+
+def run_show(arguments: argparse.Namespace) -> int:
+    """Print the account.
+
+    Raises:
+        KeyFileError.
+    """
+    from shine_node.cli.lines import json_line
+    from shine_node.client.keyfile import load_key_file
+    from shine_node.client.secret import write_recovery_key
+
+    account = load_key_file(key_file(arguments))
+    if arguments.recovery_key:
+        print(write_recovery_key(account.login, account.secret))
+        return OK
+    fields = _fields(account)
+    if arguments.json:
+        print(json_line(fields))
+        return OK
+    for name, value in {
+        **fields,
+        "servers": _places(account),
+        "registered": "yes" if account.registered else "no",
+    }.items():
+        print(f"{name:<15} {value}")
+    return OK
+
+
+def _server(text: str) -> ServerToUse:
+    """Read a server of the command line: its URL, and before it its name, if that is given."""
+    from shine_node.client.registering import ServerToUse
+    from shine_node.protocol.access import is_server_url
+    from shine_node.protocol.logins import is_login
+
+    name, _, url = text.partition("=") if "=" in text.partition("://")[0] else ("", "", text)
+    if not is_server_url(url, allow_insecure=True):
+        raise argparse.ArgumentTypeError(f"must be wss://HOST/ws, or NAME=wss://HOST/ws, not {text!r}")
+    if name and not is_login(name):
+        raise argparse.ArgumentTypeError(f"{name!r} is no name of a server")
+    return ServerToUse(url, name)
+
+
+def _read_recovery_key() -> str:
+    """Read a recovery key where it is not seen: it never stands on a command line, which others can read."""
+    if sys.stdin.isatty():
+        import getpass
+
+        return getpass.getpass("Recovery key: ")
+    return sys.stdin.read(MAX_KEY_CHARACTERS)
+
+
+def _places(account: Account) -> str:
+    return ", ".join(f"{server.server_login} ({server.url})" for server in account.servers)
+
+
+def _fields(account: Account) -> dict[str, Any]:
+    from shine_node.protocol.encoding import encode_base64
+
+    user = account.identity
+    return {
+        "login": user.login,
+        "servers": [{"serverLogin": server.server_login, "url": server.url} for server in account.servers],
+        "registered": account.registered,
+        "blockchainName": user.blockchain_name,
+        "solanaKey": encode_base64(user.root.public),
+        "blockchainKey": encode_base64(user.blockchain.public),
+        "deviceKey": encode_base64(user.device.public),
+    }
