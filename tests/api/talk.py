@@ -167,9 +167,9 @@ class LoopThread:
         self._thread = threading.Thread(target=self._loop.run_forever, name="loop of a test")
         self._thread.start()
 
-    def run(self, story: Coroutine[Any, Any, T]) -> T:
-        """Run a story there and return its result."""
-        return asyncio.run_coroutine_threadsafe(asyncio.wait_for(story, 2 * PATIENCE), self._loop).result()
+    def run(self, story: Coroutine[Any, Any, T], *, timeout: float = 2 * PATIENCE) -> T:
+        """Run a story there, with a bound, and return its result."""
+        return asyncio.run_coroutine_threadsafe(asyncio.wait_for(story, timeout), self._loop).result()
 
     def close(self) -> None:
         """End the loop and its thread."""

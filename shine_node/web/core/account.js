@@ -1,0 +1,68 @@
+// Whose browser this is: registering, recovering, and the keys in the store.
+
+import { toBase64 } from "./bytes.js";
+import { ChatError } from "./errors.js";
+import { identityOf, newSecret, readRecoveryText, recoveryText } from "./keys.js";
+import { loginKey } from "./logins.js";
+import { makeRecord } from "./record.js";
+
+export class Account {
+  constructor({ db, link, clock }) {
+    Object.assign(this, { _db: db, _link: link, _clock: clock });
+  }
+
+  // The identity that is stored, or null.
+  async stored() {
+    const account = await this._db.get("meta", "account");
+    return account ? this._identity(account) : null;
+  }
+
+  // Makes keys and registers them; `server` as serverInfo says it.
+  async register(login, token, { serverLogin, url }) {
+    // The keys are kept before they are sent: should the answer be lost, the login is this browser's all the same.
+    const begun = await this._db.get("meta", "registering");
+    const secret = begun && loginKey(begun.login) === loginKey(login) ? begun.secret : newSecret();
+    await this._db.put("meta", { login, secret }, "registering");
+    const identity = await this._identity({ login, secret });
+    const record = await makeRecord(identity, [{ serverLogin, url }], this._clock());
+    try {
+      await this._link.request("AddUser", { ...record, ...(token && { registrationToken: token }) });
+    } catch (problem) {
+      if (problem.code !== "USER_ALREADY_EXISTS" || !(await this._isOwn(identity))) throw problem;
+    }
+    await this._keep(identity);
+    return identity;
+  }
+
+  async recover(text, serverLogin) {
+    const identity = await this._identity(await readRecoveryText(text));
+    const known = await this._link.request("GetUserAccess", { login: identity.login });
+    if (!known.exists) throw new ChatError("USER_NOT_FOUND", "this server does not know this login");
+    if (known.solanaKey !== toBase64(identity.root.public)) {
+      throw new ChatError("ROOT_KEY_MISMATCH", "the login belongs to another key here");
+    }
+    if (known.deviceKey !== toBase64(identity.device.public)) {
+      throw new ChatError("DEVICE_KEY_NOT_ACTUAL", "the device key has been replaced since");
+    }
+    const isServed = (known.accessServers ?? []).some((server) => loginKey(server.serverLogin) === loginKey(serverLogin));
+    if (!isServed) throw new ChatError("NOT_ACCESS_SERVER", "this server is not one of this user's");
+    await this._keep(identity);
+    return identity;
+  }
+
+  async _identity({ login, secret }) {
+    const identity = await identityOf(login, secret);
+    return { ...identity, recoveryKey: await recoveryText(login, secret) };
+  }
+
+  async _isOwn({ login, root }) {
+    const known = await this._link.request("GetUserAccess", { login });
+    return known.exists && known.solanaKey === toBase64(root.public);
+  }
+
+  async _keep({ login, secret }) {
+    await this._db.put("meta", { login, secret }, "account");
+    await this._db.remove("meta", "registering");
+    await globalThis.navigator?.storage?.persist?.().catch(() => {}); // asks the browser not to tidy the keys away
+  }
+}

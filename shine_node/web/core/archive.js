@@ -1,0 +1,62 @@
+// The chats last seen, kept in the browser's store to be read offline. A cache: what cannot be written is not missed.
+
+import { chatRange } from "./db.js";
+
+const KEPT = 200; // messages of a chat
+const SLACK = 50;
+
+const rowOf = (peer, { baseKey, out, timeMs, nonce, revisionMs, blob, deleted, deliveryState }) =>
+  ({ peer, baseKey, out, timeMs, nonce, revisionMs, blob, deleted, deliveryState });
+
+export class Archive {
+  constructor({ db, reader }) {
+    this._db = db;
+    this._reader = reader;
+  }
+
+  // Fills a history with the heads of all chats.
+  async load(history) {
+    for (const head of await this._db.all("chats")) {
+      const chat = history.chat(head.peer);
+      Object.assign(chat, { unread: head.unread, outReadMs: head.outReadMs, inReadMs: head.inReadMs });
+      if (head.last && !chat.last) chat.last = await this._reader.entry(head.last, chat.key);
+    }
+  }
+
+  // Fills a chat with its messages.
+  async loadChat(chat) {
+    if (chat.loaded) return;
+    chat.loaded = true;
+    const rows = await this._db.all("messages", chatRange(chat.key));
+    const entries = await Promise.all(rows.map((row) => this._reader.entry(row, chat.key)));
+    for (const entry of entries) {
+      if (!chat.entries.has(entry.baseKey)) chat.put(entry);
+    }
+  }
+
+  // Keeps a chat's head and some of its entries.
+  async save(chat, entries = []) {
+    const { key, peer, unread, outReadMs, inReadMs, last } = chat;
+    const head = { key, peer, unread, outReadMs, inReadMs, last: last && rowOf(key, last) };
+    try {
+      await this._db.put("chats", head);
+      if (!entries.length) return;
+      await this._db.change("messages", entries.map((entry) => rowOf(key, entry)));
+      const keys = await this._db.keys("messages", chatRange(key));
+      if (keys.length > KEPT + SLACK) await this._db.change("messages", [], keys.slice(0, -KEPT));
+    } catch {
+      // The server has it all.
+    }
+  }
+
+  // Removes a message's text, whether it is kept here or not.
+  async remove(chat, { timeMs, baseKey }) {
+    try {
+      const row = await this._db.get("messages", [chat.key, timeMs, baseKey]);
+      if (row) await this._db.put("messages", { ...row, deleted: true, blob: null });
+      await this.save(chat);
+    } catch {
+      // As above; and what is removed is not listed by the server again.
+    }
+  }
+}

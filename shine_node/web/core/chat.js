@@ -1,0 +1,267 @@
+// The chat without its face: the one door between the page's core and what a person sees.
+
+import { ChatError } from "./errors.js";
+import { Account } from "./account.js";
+import { Database } from "./db.js";
+import { checkBrowser } from "./keys.js";
+import { Link } from "./link.js";
+import { isLogin, loginKey } from "./logins.js";
+import { Messages } from "./messages.js";
+import { list, signIn } from "./session.js";
+
+export { ChatError } from "./errors.js";
+
+const READY_MS = 10000;
+const GOODBYE_MS = 3000;
+const SKEW_MS = 5000; // a clock that is wrong by less is not corrected: the way to the server takes its time too
+
+function ownUrl() {
+  return `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`;
+}
+
+export class Chat extends EventTarget {
+  constructor({ url = ownUrl(), indexedDB = globalThis.indexedDB, locks = globalThis.navigator?.locks } = {}) {
+    super();
+    this._indexedDB = indexedDB;
+    this._locks = locks;
+    this._problem = null;
+    this._skewMs = 0;
+    this._clock = () => Date.now() + this._skewMs;
+    this._dirty = new Set();
+    this._link = new Link(url, { introduce: () => this._introduce(), refused: (problem) => this._refuse(problem) });
+    this._link.addEventListener("state", () => this._linkChanged());
+    this._link.addEventListener("event", ({ detail }) => this._messages?.event(detail.op, detail.payload));
+  }
+
+  get secure() {
+    return Boolean(globalThis.crypto?.subtle);
+  }
+
+  get state() {
+    const account = this._identity ? { login: this._identity.login } : null;
+    return { account, link: this._link.state, since: this._link.since, problem: this._problem };
+  }
+
+  async open() {
+    try {
+      await checkBrowser();
+      this._db = await Database.open(this._indexedDB);
+      this._account = new Account({ db: this._db, link: this._link, clock: this._clock });
+      this._skewMs = (await this._db.get("meta", "skewMs")) ?? 0;
+      this._tabs = new BroadcastChannel("shine");
+      this._tabs.onmessage = ({ data }) => this._told(data);
+      await this._begin(await this._account.stored());
+    } catch (problem) {
+      this._refuse(problem);
+      return;
+    }
+    this._link.start();
+  }
+
+  async serverInfo() {
+    await this._link.ready(READY_MS);
+    const { serverLogin, description, registration, url } = await this._link.request("GetServerInfo");
+    return { serverLogin, description, registration, url };
+  }
+
+  async register({ login, token }) {
+    this._needNobody();
+    if (!isLogin(login)) throw new ChatError("BAD_LOGIN", "a login is 1 to 30 of A-Z a-z 0-9 _ . -, and begins with a letter or digit");
+    await this._enter(await this._account.register(login, token, await this.serverInfo()));
+    return { recoveryKey: await this.recoveryKey() };
+  }
+
+  async recover(recoveryKey) {
+    this._needNobody();
+    const { serverLogin } = await this.serverInfo();
+    await this._enter(await this._account.recover(recoveryKey, serverLogin));
+  }
+
+  recoveryKey() {
+    return this._identity?.recoveryKey ?? null;
+  }
+
+  async search(prefix) {
+    if (!prefix) return [];
+    const { logins } = await this._link.request("SearchUsers", { prefix });
+    if (logins.length || !isLogin(prefix)) return logins;
+    const found = await this._link.request("GetUser", { login: prefix }); // has the server ask its peers
+    return found.exists ? [found.login] : [];
+  }
+
+  dialogs() {
+    return this._messages?.dialogs() ?? [];
+  }
+
+  messages(peer) {
+    return this._messages?.of(peer) ?? [];
+  }
+
+  openChat(peer) {
+    return this._needMessages().open(peer);
+  }
+
+  loadOlder(peer) {
+    return this._needMessages().older(peer);
+  }
+
+  send(peer, text) {
+    return this._needMessages().send(peer, text);
+  }
+
+  edit(message, text) {
+    return this._needMessages().edit(message, text);
+  }
+
+  remove(message) {
+    return this._needMessages().remove(message);
+  }
+
+  resend(message) {
+    return this._needMessages().edit(message, message.text);
+  }
+
+  read(peer, message) {
+    return this._needMessages().read(peer, message);
+  }
+
+  draft(peer) {
+    return this._messages?.drafts.get(loginKey(peer)) ?? "";
+  }
+
+  setDraft(peer, text) {
+    this._needMessages().setDraft(peer, text);
+  }
+
+  async sessions() {
+    return list(this._link, (await this._db.get("meta", "session"))?.id);
+  }
+
+  async closeSession(id) {
+    await this._link.request("CloseActiveSession", { sessionId: id });
+  }
+
+  async logOut() {
+    const session = await this._db.get("meta", "session");
+    const goodbye = session && this._link.request("CloseActiveSession", { sessionId: session.id }, GOODBYE_MS);
+    this._leaving = true; // the server ends the connection, which is no news then
+    await goodbye?.catch(() => {});
+    await this._db.forget();
+    this._tabs.postMessage({ kind: "account" });
+    await this._begin(null);
+    this._leaving = false;
+    this._link.again();
+  }
+
+  // Signs in again after the session was closed elsewhere.
+  reconnect() {
+    this._problem = null;
+    this._link.again();
+    this._emit("state");
+  }
+
+  setting(name) {
+    return this._db.get("meta", `setting:${name}`);
+  }
+
+  setSetting(name, value) {
+    return this._db.put("meta", value, `setting:${name}`);
+  }
+
+  // Ends everything that this tab does, as when it is closed.
+  close() {
+    this._messages?.close();
+    this._link.stop();
+    this._tabs?.close();
+    this._db?.close();
+  }
+
+  _needNobody() {
+    if (!this._db) throw new ChatError(this._problem?.code ?? "NOT_SECURE", this._problem?.message);
+    if (this._identity) throw new ChatError("ALREADY_SIGNED_IN", "log out first");
+  }
+
+  _needMessages() {
+    if (!this._messages) throw new ChatError("NOT_AUTHENTICATED", "register or recover first");
+    return this._messages;
+  }
+
+  // Goes on as somebody, or as nobody.
+  async _begin(identity) {
+    this._messages?.close();
+    this._messages = null;
+    this._identity = identity;
+    this._problem = null;
+    if (identity) {
+      this._messages = new Messages({
+        db: this._db,
+        link: this._link,
+        locks: this._locks,
+        identity,
+        clock: this._clock,
+        tell: (message) => this._tabs.postMessage(message),
+        changed: (kind, peer) => this._emit(kind, peer),
+        failed: (problem) => this._refuse(problem),
+      });
+      await this._messages.load();
+    }
+    this._emit("state");
+    this._emit("dialogs");
+  }
+
+  async _enter(identity) {
+    await this._begin(identity);
+    this._tabs.postMessage({ kind: "account" });
+    this._link.again();
+    await this._link.ready(READY_MS).catch(() => {}); // it is registered all the same
+  }
+
+  // On each new connection: what time it is, and who this is.
+  async _introduce() {
+    const asked = Date.now();
+    const { ts } = await this._link.request("Ping");
+    const skew = Math.round(ts - (asked + Date.now()) / 2);
+    this._skewMs = Math.abs(skew) > SKEW_MS ? skew : 0;
+    await this._db.put("meta", this._skewMs, "skewMs");
+    if (!this._identity) return;
+    await signIn(this._link, { identity: this._identity, db: this._db, locks: this._locks, clock: this._clock });
+    if (this._problem) this._problem = null;
+  }
+
+  // Keeps a problem to be shown; returns whether it is for a person to decide how to go on.
+  _refuse(problem) {
+    if (this._leaving) return false;
+    this._problem = { code: problem.code ?? "INTERNAL_ERROR", message: problem.message };
+    this._emit("state");
+    return problem.code === "SESSION_CLOSED";
+  }
+
+  _linkChanged() {
+    if (this._link.online) this._messages?.online();
+    else this._messages?.offline();
+    this._emit("state");
+  }
+
+  // Another tab of this browser says what it has done.
+  async _told(message) {
+    if (message.kind === "account") {
+      await this._begin(await this._account.stored());
+      this._link.again();
+    } else await this._messages?.told(message);
+  }
+
+  // Events are told a moment later, each once, however much has changed meanwhile.
+  _emit(type, peer = null) {
+    if (!this._dirty.size) setTimeout(() => this._flush());
+    this._dirty.add(peer === null ? type : `${type} ${peer}`);
+  }
+
+  _flush() {
+    const told = [...this._dirty];
+    this._dirty.clear();
+    for (const name of told) {
+      const [type, peer] = name.split(" ");
+      this.dispatchEvent(new CustomEvent(type, { detail: peer ? { peer } : {} }));
+    }
+  }
+}

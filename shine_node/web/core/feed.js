@@ -1,0 +1,178 @@
+// What the server tells: pages of chats and messages, and events as they happen (PROTOCOL.md §8.2), into the history.
+
+import { equal, fromBase64 } from "./bytes.js";
+import { MESSAGE, RECEIPT, TOMBSTONE } from "./container.js";
+import { loginKey } from "./logins.js";
+import { rowOf, rowOfCopy } from "./reading.js";
+
+const PAGE = 50;
+const REFRESH_PAGE = 200;
+const MOST_REFRESHED = 1000; // entries of one chat; what is older is loaded again when it is scrolled to
+const DIALOG_PAGE = 100;
+const MOST_DIALOGS = 2000;
+
+export class Feed {
+  // changed(chat): its messages or its head are other ones. hasReceipt(chat): one is on its way to the server.
+  constructor({ link, reader, history, archive, own, changed, hasReceipt }) {
+    Object.assign(this, { _link: link, _reader: reader, _history: history, _archive: archive, _own: own });
+    Object.assign(this, { _changed: changed, _hasReceipt: hasReceipt });
+    this._refreshing = new Map();
+    this._events = Promise.resolve();
+  }
+
+  // All chats with their newest messages.
+  async dialogs() {
+    for (let cursor = null, count = 0, more = true; more && count < MOST_DIALOGS; ) {
+      const page = await this._link.request("ListDialogs", { limit: DIALOG_PAGE, ...(cursor && { cursor }) });
+      await Promise.all(page.dialogs.map((dialog) => this._dialog(dialog)));
+      count += page.dialogs.length;
+      ({ cursor, hasMore: more } = page);
+    }
+  }
+
+  async _dialog({ peerLogin, lastMessage, unread }) {
+    const chat = this._history.chat(peerLogin);
+    chat.peer = peerLogin;
+    const [entry] = await this._entries(chat, [lastMessage]);
+    if (entry && (!chat.last || entry.timeMs >= chat.last.timeMs)) chat.last = entry;
+    if (!this._hasReceipt(chat)) chat.unread = unread;
+    this._archive.save(chat);
+    this._changed(chat);
+  }
+
+  // The newest page of a chat, and as many more as replace what is loaded.
+  refresh(chat) {
+    let running = this._refreshing.get(chat);
+    if (!running) {
+      running = this._refresh(chat).finally(() => this._refreshing.delete(chat));
+      this._refreshing.set(chat, running);
+    }
+    return running;
+  }
+
+  async _refresh(chat) {
+    const before = new Map(chat.entries);
+    const oldest = chat.listed ? chat.sorted[0] : null;
+    const entries = [];
+    let page = { cursor: null, hasMore: true };
+    do {
+      page = await this._page(chat, page.cursor, oldest ? REFRESH_PAGE : PAGE);
+      entries.push(...page.entries);
+    } while (page.hasMore && oldest && entries.length < MOST_REFRESHED && entries.at(-1)?.timeMs > oldest.timeMs);
+    chat.replaceWith(entries, before, page);
+    this._recount(chat);
+    this._archive.save(chat, chat.sorted.slice(-REFRESH_PAGE));
+    this._changed(chat);
+  }
+
+  // The page below what is loaded; returns whether there may be more.
+  async older(chat) {
+    if (!chat.hasMore) return false;
+    const page = await this._page(chat, chat.cursor, PAGE);
+    for (const entry of page.entries) chat.put(entry, { listed: true });
+    Object.assign(chat, { cursor: page.cursor, hasMore: page.hasMore });
+    this._archive.save(chat, page.entries);
+    this._changed(chat);
+    return page.hasMore;
+  }
+
+  async _page(chat, cursor, limit) {
+    const payload = { peerLogin: chat.peer, limit, ...(cursor && { cursor }) };
+    const answer = await this._link.request("GetDirectMessages", payload);
+    return { entries: await this._entries(chat, answer.messages), cursor: answer.cursor, hasMore: answer.hasMore };
+  }
+
+  async _entries(chat, listed) {
+    const entries = await Promise.all(
+      listed.map((one) => {
+        const row = rowOf(one);
+        if (!row) return null;
+        if (one.read) chat.markRead(row.out, row.timeMs);
+        const known = chat.entries.get(row.baseKey);
+        const same = known?.blob && row.blob && !known.problem && equal(known.blob, row.blob);
+        return same ? { ...known, ...row } : this._reader.entry(row, chat.key);
+      }),
+    );
+    return entries.filter(Boolean);
+  }
+
+  // Takes an event; they are worked on one after the other, for their order counts.
+  event(op, payload) {
+    this._events = this._events.then(() => this._event(op, payload)).catch(() => {});
+    return this._events;
+  }
+
+  async _event(op, payload) {
+    if (op === "DmDeliveryStateChanged") {
+      this._delivery(payload);
+      return;
+    }
+    const peer = { IncomingDirectMessage: payload.fromLogin, OutgoingDirectMessage: payload.toLogin }[op];
+    const blob = peer && fromBase64(payload.blobB64);
+    if (!blob) return;
+    await this.copy(peer, blob, payload.deliveryState);
+  }
+
+  _delivery({ baseKey, deliveryState }) {
+    const chat = this._history.chats.get(String(baseKey).split("|")[1]);
+    if (!chat) return;
+    chat.setDelivery(baseKey, deliveryState);
+    const entry = chat.entries.get(baseKey);
+    this._archive.save(chat, entry ? [entry] : []);
+    this._changed(chat);
+  }
+
+  // A copy of the chat with a peer, incoming or outgoing: a message, a receipt or a tombstone.
+  async copy(peer, blob, deliveryState = null) {
+    const chat = this._history.chat(peer);
+    const container = await this._reader.container(blob, chat.key).catch(() => null);
+    if (!container) return this._unproven(chat, blob);
+    const out = container.type % 2 === 0;
+    const kind = out ? container.type - 1 : container.type;
+    if (kind === RECEIPT) this._receipt(chat, !out, container.reference);
+    else if (kind === TOMBSTONE) this._tombstone(chat, container.reference);
+    // What one writes to oneself is listed once, as outgoing.
+    else if (kind === MESSAGE && (out || chat.key !== loginKey(this._own))) await this._message(chat, container, blob, deliveryState);
+    this._changed(chat);
+  }
+
+  // Whose keys cannot be had, or do not fit: the next page shows the message, with its problem.
+  async _unproven(chat, blob) {
+    if (chat.listed && blob) await this.refresh(chat);
+    else await this.dialogs();
+  }
+
+  async _message(chat, container, blob, deliveryState) {
+    const isNew = !chat.entries.has(container.baseKey) && chat.last?.baseKey !== container.baseKey;
+    const entry = await this._reader.entry(rowOfCopy(container, blob, deliveryState), chat.key);
+    if (!chat.put(entry)) return;
+    if (isNew && !entry.out && !entry.revisionMs && !chat.isRead(entry)) chat.unread++;
+    this._archive.save(chat, [chat.entries.get(entry.baseKey)]);
+  }
+
+  _receipt(chat, ofOwn, { timeMs }) {
+    if (!chat.markRead(ofOwn, timeMs)) return;
+    if (!ofOwn) this._recount(chat);
+    this._archive.save(chat);
+  }
+
+  _tombstone(chat, reference) {
+    chat.remove(reference.baseKey);
+    this._recount(chat);
+    this._archive.remove(chat, reference);
+  }
+
+  // The number is exact where all that is not read is loaded.
+  _recount(chat) {
+    const oldest = chat.sorted[0];
+    if (chat.listed && (!chat.hasMore || (oldest && chat.inReadMs >= oldest.timeMs))) chat.unread = chat.countUnread();
+  }
+
+  // The person has read up to a message that is on screen.
+  read(chat, timeMs) {
+    chat.markRead(false, timeMs);
+    chat.unread = chat.countUnread();
+    this._archive.save(chat);
+    this._changed(chat);
+  }
+}

@@ -1,0 +1,116 @@
+// The chats as this tab knows them: entries by baseKey, revisions, tombstones, read marks. No I/O.
+
+import { equal } from "./bytes.js";
+import { replaces } from "./container.js";
+import { loginKey } from "./logins.js";
+
+// The order of a chat, oldest first.
+export function inOrder(a, b) {
+  if (a.timeMs !== b.timeMs) return a.timeMs < b.timeMs ? -1 : 1;
+  return a.baseKey < b.baseKey ? -1 : a.baseKey > b.baseKey ? 1 : 0;
+}
+
+export class ChatHistory {
+  constructor(key, peer) {
+    this.key = key;
+    this.peer = peer; // spelled as registered
+    this.entries = new Map(); // what is loaded
+    this.last = null; // the newest entry, also where nothing is loaded
+    this.unread = 0;
+    this.outReadMs = -1; // the peer has read what was written up to then
+    this.inReadMs = -1; // so has this person
+    this.cursor = null; // of the page below what is loaded; null: from the newest on
+    this.hasMore = true;
+    this.loaded = false; // from the store at least
+    this.listed = false; // from the server, without gaps
+    this._removed = new Set(); // tombstones may come before their messages
+    this._sorted = null;
+  }
+
+  // All loaded entries, oldest first.
+  get sorted() {
+    return (this._sorted ??= [...this.entries.values()].sort(inOrder));
+  }
+
+  // Takes an entry; returns whether anything changed. Of two revisions the newer one stays, and what is removed is so for
+  // good. `listed`: the server says that this is how it stands, so that it decides what signatures of own copies cannot.
+  put(entry, { listed = false } = {}) {
+    const known = this.entries.get(entry.baseKey);
+    if (this._removed.has(entry.baseKey) || known?.deleted) entry = removed(entry);
+    if (known && !entry.deleted) {
+      if (known.revisionMs > entry.revisionMs) return false;
+      const same = known.blob && entry.blob && equal(known.blob, entry.blob);
+      if (!same && !listed && known.revisionMs === entry.revisionMs && known.signature && entry.signature) {
+        if (!replaces(entry, known)) return false;
+      }
+    }
+    this.entries.set(entry.baseKey, entry);
+    this._sorted = null;
+    if (!this.last || inOrder(this.last, entry) <= 0) this.last = entry;
+    return true;
+  }
+
+  // Removes a message's text for good, whether the message is known or not.
+  remove(baseKey) {
+    this._removed.add(baseKey);
+    const known = this.entries.get(baseKey);
+    if (known && !known.deleted) this.put(removed(known));
+    if (this.last?.baseKey === baseKey) this.last = removed(this.last);
+  }
+
+  setDelivery(baseKey, deliveryState) {
+    const known = this.entries.get(baseKey);
+    if (known) this.put({ ...known, deliveryState }, { listed: true });
+    if (this.last?.baseKey === baseKey) this.last = { ...this.last, deliveryState };
+  }
+
+  // A receipt covers all messages of one direction up to the time of its reference. Returns whether it covers more.
+  markRead(out, timeMs) {
+    const mark = out ? "outReadMs" : "inReadMs";
+    if (timeMs <= this[mark]) return false;
+    this[mark] = timeMs;
+    return true;
+  }
+
+  isRead({ out, timeMs }) {
+    return timeMs <= (out ? this.outReadMs : this.inReadMs);
+  }
+
+  // How many loaded messages are not read; the server's number counts where not all of them are loaded.
+  countUnread() {
+    return this.sorted.filter((entry) => !entry.out && !entry.deleted && !this.isRead(entry)).length;
+  }
+
+  // Takes the server's newest pages in place of what is loaded. What came by itself since `before` (the entries as they
+  // were when the first page was asked for) is newer than the pages and stays.
+  replaceWith(entries, before, { cursor, hasMore }) {
+    const since = [...this.entries.values()].filter((entry) => before.get(entry.baseKey) !== entry);
+    this.entries = new Map();
+    this.last = null;
+    this._sorted = null;
+    for (const entry of entries) this.put(entry, { listed: true });
+    for (const entry of since) this.put(entry);
+    this.cursor = cursor;
+    this.hasMore = hasMore;
+    this.loaded = this.listed = true;
+  }
+}
+
+function removed(entry) {
+  return { ...entry, deleted: true, text: null, problem: null, blob: null, signature: null };
+}
+
+// All chats.
+export class History {
+  constructor() {
+    this.chats = new Map();
+  }
+
+  // The chat with a peer; made where there is none.
+  chat(peer) {
+    const key = loginKey(peer);
+    let chat = this.chats.get(key);
+    if (!chat) this.chats.set(key, (chat = new ChatHistory(key, peer)));
+    return chat;
+  }
+}

@@ -1,0 +1,269 @@
+// The chats of one account in this tab: history, outbox and drafts put together, and told to the other tabs.
+
+import { Archive } from "./archive.js";
+import { utf8 } from "./bytes.js";
+import { newNonce, parseContainer } from "./container.js";
+import { ChatError } from "./errors.js";
+import { Feed } from "./feed.js";
+import { History } from "./history.js";
+import { pauseMs } from "./link.js";
+import { baseKey, isLogin, loginKey, parseBaseKey } from "./logins.js";
+import { Outbox } from "./outbox.js";
+import { lastOf, messagesOf } from "./overlay.js";
+import { People } from "./people.js";
+import { Reader, rowOfCopy } from "./reading.js";
+import { SEAL_BYTES } from "./seal.js";
+
+const MOST_TEXT_BYTES = 65536 - SEAL_BYTES; // the default of a server's limits.maxBodyBytes
+const REFRESHED_CHATS = 5; // after each reconnect; others when they are opened
+const LEAD_MS = 10000;
+
+export class Messages {
+  constructor({ db, link, locks, identity, clock, tell, changed, failed }) {
+    Object.assign(this, { _db: db, _link: link, _identity: identity, _clock: clock, _tell: tell, _changed: changed, _failed: failed });
+    const people = new People({ link, db });
+    this._reader = new Reader({ people, identity });
+    this._history = new History();
+    this._archive = new Archive({ db, reader: this._reader });
+    this._outbox = new Outbox({ db, link, locks, people, identity });
+    this._feed = new Feed({
+      link,
+      reader: this._reader,
+      history: this._history,
+      archive: this._archive,
+      own: identity.login,
+      changed: (chat) => this._chatChanged(chat),
+      hasReceipt: (chat) => this._outbox.ofChat(chat.key).some(({ kind }) => kind === "receipt"),
+    });
+    this.drafts = new Map();
+    this._opened = []; // chats, the one opened last first
+    this._outbox.addEventListener("change", ({ detail }) => this._outboxChanged(detail));
+    this._outbox.addEventListener("sent", ({ detail }) => this._sent(detail));
+    this._outbox.addEventListener("refused", ({ detail }) => this._refused(detail));
+  }
+
+  async load() {
+    for (const { key, text } of await this._db.all("drafts")) this.drafts.set(key, text);
+    await this._archive.load(this._history);
+    await this._outbox.load();
+    await this._showWaiting();
+    if (this._link.online) this.online();
+  }
+
+  close() {
+    this._closed = true;
+    this.offline();
+  }
+
+  // The link is there: what happened meanwhile is found again, and what waits is sent.
+  online() {
+    this._outbox.start();
+    const turn = (this._turn = {});
+    this._catchUp(() => this._turn === turn && this._link.online && !this._closed);
+  }
+
+  offline() {
+    this._turn = null;
+    this._outbox.stop();
+  }
+
+  async _catchUp(still) {
+    for (let tries = 0; still(); tries++) {
+      try {
+        await this._feed.dialogs();
+        for (const chat of this._opened.slice(0, REFRESHED_CHATS)) await this._feed.refresh(chat);
+        return;
+      } catch (problem) {
+        if (!problem.retryable) {
+          this._failed(problem);
+          return;
+        }
+        await new Promise((resolve) => setTimeout(resolve, Math.max(problem.retryAfterMs, pauseMs(tries))));
+      }
+    }
+  }
+
+  event(op, payload) {
+    return this._feed.event(op, payload);
+  }
+
+  // [{peer, last, unread, draft}], the one with the newest message first.
+  dialogs() {
+    const keys = new Set([...this._history.chats.keys(), ...this.drafts.keys()]);
+    const found = [];
+    for (const key of keys) {
+      const chat = this._history.chat(key);
+      const last = lastOf(chat, this._outbox.ofChat(key));
+      const draft = this.drafts.get(key) ?? "";
+      if (last || draft) found.push({ peer: chat.peer, last, unread: chat.unread, draft });
+    }
+    return found.sort((a, b) => (b.last?.timeMs ?? Infinity) - (a.last?.timeMs ?? Infinity) || (a.peer < b.peer ? -1 : 1));
+  }
+
+  of(peer) {
+    const chat = this._history.chats.get(loginKey(peer));
+    return chat ? messagesOf(chat, this._outbox.ofChat(chat.key)) : [];
+  }
+
+  async open(peer) {
+    const chat = this._chat(peer);
+    this._opened = [chat, ...this._opened.filter((other) => other !== chat)];
+    for (const old of this._opened.slice(REFRESHED_CHATS)) old.listed = false; // not kept up: begins anew when opened
+    if (!chat.loaded) {
+      await this._archive.loadChat(chat);
+      this._chatChanged(chat);
+    }
+    await this._unlessOffline(this._feed.refresh(chat));
+  }
+
+  async older(peer) {
+    const chat = this._chat(peer);
+    if (!chat.listed) await this._unlessOffline(this._feed.refresh(chat));
+    return chat.listed ? (await this._unlessOffline(this._feed.older(chat))) ?? true : false;
+  }
+
+  async send(peer, text) {
+    checkLength(text);
+    const chat = this._chat(peer);
+    const from = this._identity.login, to = chat.peer, nonce = newNonce();
+    // A clock that is a little late must not put an answer before what it answers.
+    const now = this._clock(), newest = this.of(chat.key).at(-1)?.timeMs ?? 0;
+    const timeMs = newest < now + LEAD_MS ? Math.max(now, newest + 1) : now;
+    const key = baseKey(from, to, timeMs, nonce);
+    await this._outbox.add({ kind: "message", peer: chat.key, to, baseKey: key, timeMs, nonce, revisionMs: 0 }, text);
+    return this.of(chat.key).find((message) => message.key === key);
+  }
+
+  // Another text, or the same one once more: a new revision; in place of a message that was refused, a new message.
+  async edit({ peer, key }, text) {
+    checkLength(text);
+    const { chat, message, items } = this._own(peer, key);
+    const refused = items.find((item) => item.kind === "message" && item.code);
+    if (refused) {
+      const anew = { incoming: null, outgoing: null, text, shown: text, code: null };
+      await this._outbox.replace(refused, anew);
+      return;
+    }
+    const { timeMs, nonce } = parseBaseKey(key);
+    const revisionMs = Math.max(this._clock(), timeMs + 1, message.revisionMs + 1);
+    await this._outbox.add({ kind: "edit", peer: chat.key, to: chat.peer, baseKey: key, timeMs, nonce, revisionMs }, text);
+  }
+
+  async remove({ peer, key }) {
+    const { chat, items } = this._own(peer, key);
+    const refused = items.find((item) => item.kind === "message" && item.code);
+    if (refused) {
+      for (const item of items) await this._outbox.replace(item, null); // no server has it
+      return;
+    }
+    await this._outbox.add({ kind: "tombstone", peer: chat.key, to: chat.peer, baseKey: key, timeMs: this._clock() });
+  }
+
+  async read(peer, { key, timeMs, out }) {
+    const chat = this._chat(peer);
+    if (out || timeMs <= chat.inReadMs) return;
+    this._feed.read(chat, timeMs);
+    this._tell({ kind: "read", peer: chat.key, timeMs });
+    // A receipt covers those before it: one that still waits need not be sent.
+    const waiting = this._outbox.ofChat(chat.key).filter((item) => item.kind === "receipt");
+    await this._outbox.add({ kind: "receipt", peer: chat.key, to: chat.peer, baseKey: key, timeMs: this._clock() });
+    for (const item of waiting) await this._outbox.replace(item, null);
+  }
+
+  setDraft(peer, text) {
+    const key = loginKey(peer);
+    if ((this.drafts.get(key) ?? "") === text) return;
+    this._drafted(key, text);
+    const written = text ? this._db.put("drafts", { key, text }) : this._db.remove("drafts", key);
+    written.catch((problem) => this._failed(problem));
+    this._tell({ kind: "draft", peer: key, text });
+  }
+
+  // Another tab has done something.
+  async told({ kind, peer, ...detail }) {
+    if (kind === "draft") this._drafted(peer, detail.text);
+    else if (kind === "read") this._feed.read(this._chat(peer), detail.timeMs);
+    else if (kind === "outbox") {
+      await this._outbox.reload();
+      await this._showWaiting();
+      this._chatChanged(this._chat(peer));
+    } else if (kind === "sent") await this._accepted(detail.item, detail.deliveryState);
+  }
+
+  _drafted(key, text) {
+    if (text) this.drafts.set(key, text);
+    else this.drafts.delete(key);
+    this._changed("drafts", key);
+    this._changed("dialogs");
+  }
+
+  _chat(peer) {
+    if (!isLogin(peer)) throw new ChatError("BAD_LOGIN", `${peer} is not a login`);
+    return this._history.chat(peer);
+  }
+
+  // A message of one's own, as it is shown now, and what of it waits.
+  _own(peer, key) {
+    const chat = this._chat(peer);
+    const message = this.of(peer).find((one) => one.key === key);
+    if (!message?.out || message.deleted) throw new ChatError("FORBIDDEN", "only what one has written oneself can be changed");
+    return { chat, message, items: this._outbox.ofChat(chat.key).filter((item) => item.baseKey === key) };
+  }
+
+  // Offline is no failure: what is in the store is shown, and the rest comes after the next reconnect.
+  async _unlessOffline(done) {
+    try {
+      return await done;
+    } catch (problem) {
+      if (!problem.retryable) throw problem;
+      return undefined;
+    }
+  }
+
+  _chatChanged(chat) {
+    this._changed("messages", chat.key);
+    this._changed("dialogs");
+  }
+
+  _outboxChanged({ peer }) {
+    this._tell({ kind: "outbox", peer });
+    this._chatChanged(this._chat(peer));
+  }
+
+  async _sent({ item, deliveryState }) {
+    const { shown, ...told } = item;
+    this._tell({ kind: "sent", peer: item.peer, item: told, deliveryState });
+    await this._accepted(item, deliveryState);
+  }
+
+  // The server has it: from now on it is part of the history.
+  async _accepted(item, deliveryState) {
+    const blob = item.outgoing;
+    if (item.kind === "message" || item.kind === "edit") {
+      const chat = this._chat(item.peer), container = parseContainer(blob);
+      const text = item.shown ?? (await this._reader.text(container)).text;
+      const entry = { ...rowOfCopy(container, blob, deliveryState), signature: container.signature, text, problem: null };
+      if (chat.put(entry)) this._archive.save(chat, [entry]);
+      this._chatChanged(chat);
+    } else await this._feed.copy(item.to, blob, deliveryState);
+  }
+
+  // What the peer or the server will not have, and what is older than what another device has sent.
+  _refused({ item, code }) {
+    if (code === "STALE_REVISION" || code === "KEY_CONFLICT") this._feed.refresh(this._chat(item.peer)).catch(() => {});
+    else if (item.kind !== "message") this._failed(new ChatError(code, `${item.kind} to ${item.to}: refused by the server`));
+  }
+
+  // The texts of what waits since before this tab was loaded, or was written in another one.
+  async _showWaiting() {
+    for (const item of this._outbox.items) {
+      if (item.shown !== undefined && item.shown !== null) continue;
+      if (item.kind !== "message" && item.kind !== "edit") continue;
+      item.shown = item.text ?? (await this._reader.text(parseContainer(item.outgoing))).text;
+    }
+  }
+}
+
+function checkLength(text) {
+  if (utf8(text).length > MOST_TEXT_BYTES) throw new ChatError("TOO_LARGE", `a message has at most ${MOST_TEXT_BYTES} bytes`);
+}

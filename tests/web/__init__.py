@@ -1,0 +1,1 @@
+"""Tests of the chat page, in a real browser."""
