@@ -113,7 +113,9 @@ def test_what_is_sealed_is_opened_by_its_reader_alone(browser: Web) -> None:
         const again = await seal("Привет 👋", bob.public, "a|bob|1|2");
         const refused = async (key) => seal("x", key, "a|bob|1|2").then(() => null, (problem) => problem.code);
         return [
-          await open(sealed, bob, "a|bob|1|2"), await open(sealed, eve, "a|bob|1|2"), await open(sealed, bob, "a|bob|1|3"),
+          await open(sealed, bob, "a|bob|1|2"),
+          await open(sealed, eve, "a|bob|1|2"),
+          await open(sealed, bob, "a|bob|1|3"),
           toHex(sealed) === toHex(again),
           await refused(new Uint8Array(32)), await refused(Uint8Array.of(1, ...new Uint8Array(31))),
         ];

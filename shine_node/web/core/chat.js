@@ -28,7 +28,7 @@ export class Chat extends EventTarget {
     this._skewMs = 0;
     this._clock = () => Date.now() + this._skewMs;
     this._dirty = new Set();
-    this._link = new Link(url, { introduce: () => this._introduce(), refused: (problem) => this._refuse(problem) });
+    this._link = new Link(url, { introduce: (exchange) => this._introduce(exchange), refused: (problem) => this._refuse(problem) });
     this._link.addEventListener("state", () => this._linkChanged());
     this._link.addEventListener("event", ({ detail }) => this._messages?.event(detail.op, detail.payload));
   }
@@ -97,31 +97,31 @@ export class Chat extends EventTarget {
     return this._messages?.of(peer) ?? [];
   }
 
-  openChat(peer) {
+  async openChat(peer) {
     return this._needMessages().open(peer);
   }
 
-  loadOlder(peer) {
+  async loadOlder(peer) {
     return this._needMessages().older(peer);
   }
 
-  send(peer, text) {
+  async send(peer, text) {
     return this._needMessages().send(peer, text);
   }
 
-  edit(message, text) {
+  async edit(message, text) {
     return this._needMessages().edit(message, text);
   }
 
-  remove(message) {
+  async remove(message) {
     return this._needMessages().remove(message);
   }
 
-  resend(message) {
+  async resend(message) {
     return this._needMessages().edit(message, message.text);
   }
 
-  read(peer, message) {
+  async read(peer, message) {
     return this._needMessages().read(peer, message);
   }
 
@@ -146,11 +146,11 @@ export class Chat extends EventTarget {
     const goodbye = session && this._link.request("CloseActiveSession", { sessionId: session.id }, GOODBYE_MS);
     this._leaving = true; // the server ends the connection, which is no news then
     await goodbye?.catch(() => {});
+    this._link.stop();
     await this._db.forget();
-    this._tabs.postMessage({ kind: "account" });
-    await this._begin(null);
+    await this._goOn(null);
     this._leaving = false;
-    this._link.again();
+    this._tabs.postMessage({ kind: "account" });
   }
 
   // Signs in again after the session was closed elsewhere.
@@ -209,23 +209,31 @@ export class Chat extends EventTarget {
     this._emit("dialogs");
   }
 
-  async _enter(identity) {
+  // The same on a new connection, for a session is given to one that has said who it is.
+  async _goOn(identity) {
+    this._link.stop();
     await this._begin(identity);
+    this._link.start();
+  }
+
+  async _enter(identity) {
+    await this._goOn(identity);
     this._tabs.postMessage({ kind: "account" });
-    this._link.again();
     await this._link.ready(READY_MS).catch(() => {}); // it is registered all the same
   }
 
   // On each new connection: what time it is, and who this is.
-  async _introduce() {
+  async _introduce(exchange) {
     const asked = Date.now();
-    const { ts } = await this._link.request("Ping");
+    const { ts } = await exchange("Ping");
     const skew = Math.round(ts - (asked + Date.now()) / 2);
     this._skewMs = Math.abs(skew) > SKEW_MS ? skew : 0;
     await this._db.put("meta", this._skewMs, "skewMs");
     if (!this._identity) return;
-    await signIn(this._link, { identity: this._identity, db: this._db, locks: this._locks, clock: this._clock });
-    if (this._problem) this._problem = null;
+    const before = (await this._db.get("meta", "session"))?.id;
+    const id = await signIn(exchange, { identity: this._identity, db: this._db, locks: this._locks, clock: this._clock });
+    if (id !== before) this._tabs.postMessage({ kind: "session" }); // for those whose session was closed
+    this._problem = null;
   }
 
   // Keeps a problem to be shown; returns whether it is for a person to decide how to go on.
@@ -244,9 +252,18 @@ export class Chat extends EventTarget {
 
   // Another tab of this browser says what it has done.
   async _told(message) {
+    try {
+      await this._heed(message);
+    } catch (problem) {
+      this._refuse(problem);
+    }
+  }
+
+  async _heed(message) {
     if (message.kind === "account") {
-      await this._begin(await this._account.stored());
-      this._link.again();
+      await this._goOn(await this._account.stored());
+    } else if (message.kind === "session") {
+      if (this._problem?.code === "SESSION_CLOSED") this.reconnect();
     } else await this._messages?.told(message);
   }
 

@@ -8,20 +8,27 @@ import { rowOf, rowOfCopy } from "./reading.js";
 const PAGE = 50;
 const REFRESH_PAGE = 200;
 const MOST_REFRESHED = 1000; // entries of one chat; what is older is loaded again when it is scrolled to
+const MOST_EVENTS = 1000;
 const DIALOG_PAGE = 100;
 const MOST_DIALOGS = 2000;
 
 export class Feed {
   // changed(chat): its messages or its head are other ones. hasReceipt(chat): one is on its way to the server.
-  constructor({ link, reader, history, archive, own, changed, hasReceipt }) {
+  // missed(): more was told at once than is worth taking one by one; all is to be found again.
+  constructor({ link, reader, history, archive, own, changed, hasReceipt, missed }) {
     Object.assign(this, { _link: link, _reader: reader, _history: history, _archive: archive, _own: own });
-    Object.assign(this, { _changed: changed, _hasReceipt: hasReceipt });
+    Object.assign(this, { _changed: changed, _hasReceipt: hasReceipt, _missed: missed });
     this._refreshing = new Map();
     this._events = Promise.resolve();
+    this._waiting = 0;
   }
 
   // All chats with their newest messages.
-  async dialogs() {
+  dialogs() {
+    return (this._listing ??= this._dialogs().finally(() => (this._listing = null)));
+  }
+
+  async _dialogs() {
     for (let cursor = null, count = 0, more = true; more && count < MOST_DIALOGS; ) {
       const page = await this._link.request("ListDialogs", { limit: DIALOG_PAGE, ...(cursor && { cursor }) });
       await Promise.all(page.dialogs.map((dialog) => this._dialog(dialog)));
@@ -98,8 +105,19 @@ export class Feed {
 
   // Takes an event; they are worked on one after the other, for their order counts.
   event(op, payload) {
-    this._events = this._events.then(() => this._event(op, payload)).catch(() => {});
-    return this._events;
+    if (this._waiting >= MOST_EVENTS) {
+      this._overflown = true;
+      return;
+    }
+    this._waiting++;
+    this._events = this._events
+      .then(() => this._event(op, payload))
+      .catch(() => {}) // the connection was lost meanwhile: all is found again with the next one
+      .finally(() => {
+        if (--this._waiting || !this._overflown) return;
+        this._overflown = false;
+        this._missed();
+      });
   }
 
   async _event(op, payload) {
@@ -162,16 +180,16 @@ export class Feed {
     this._archive.remove(chat, reference);
   }
 
-  // The number is exact where all that is not read is loaded.
+  // The number is exact where all that is not read is loaded; else it is at least what is.
   _recount(chat) {
-    const oldest = chat.sorted[0];
-    if (chat.listed && (!chat.hasMore || (oldest && chat.inReadMs >= oldest.timeMs))) chat.unread = chat.countUnread();
+    const oldest = chat.sorted[0], count = chat.countUnread();
+    const exact = chat.listed && (!chat.hasMore || (oldest && chat.inReadMs >= oldest.timeMs));
+    chat.unread = exact ? count : Math.max(chat.unread, count);
   }
 
   // The person has read up to a message that is on screen.
   read(chat, timeMs) {
-    chat.markRead(false, timeMs);
-    chat.unread = chat.countUnread();
+    chat.readUpTo(timeMs);
     this._archive.save(chat);
     this._changed(chat);
   }

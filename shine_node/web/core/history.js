@@ -24,6 +24,7 @@ export class ChatHistory {
     this.loaded = false; // from the store at least
     this.listed = false; // from the server, without gaps
     this._removed = new Set(); // tombstones may come before their messages
+    this._early = new Map(); // baseKey → delivery state that came before the answer that the server has the message
     this._sorted = null;
   }
 
@@ -44,6 +45,9 @@ export class ChatHistory {
         if (!replaces(entry, known)) return false;
       }
     }
+    const early = this._early.get(entry.baseKey);
+    if (early && !listed) entry = { ...entry, deliveryState: early };
+    this._early.delete(entry.baseKey);
     this.entries.set(entry.baseKey, entry);
     this._sorted = null;
     if (!this.last || inOrder(this.last, entry) <= 0) this.last = entry;
@@ -61,6 +65,7 @@ export class ChatHistory {
   setDelivery(baseKey, deliveryState) {
     const known = this.entries.get(baseKey);
     if (known) this.put({ ...known, deliveryState }, { listed: true });
+    else this._early.set(baseKey, deliveryState);
     if (this.last?.baseKey === baseKey) this.last = { ...this.last, deliveryState };
   }
 
@@ -79,6 +84,13 @@ export class ChatHistory {
   // How many loaded messages are not read; the server's number counts where not all of them are loaded.
   countUnread() {
     return this.sorted.filter((entry) => !entry.out && !entry.deleted && !this.isRead(entry)).length;
+  }
+
+  // The person has read up to then: a number for the list of chats, as exact as what is loaded allows.
+  readUpTo(timeMs) {
+    this.markRead(false, timeMs);
+    if (this.loaded) this.unread = this.countUnread();
+    else if (!this.last || this.last.timeMs <= timeMs) this.unread = 0;
   }
 
   // Takes the server's newest pages in place of what is loaded. What came by itself since `before` (the entries as they

@@ -6,6 +6,7 @@ const CONNECT_MS = 15000;
 const REQUEST_MS = 30000;
 const IDLE_MS = 45000; // without a frame for so long the server is pinged: a phone's network dies without a word
 const PONG_MS = 10000;
+const STEADY_MS = 30000; // a connection that has lasted so long ends the row of failed ones
 const PAUSES_MS = [1000, 2000, 5000, 10000, 20000, 40000, 60000];
 
 export const SESSION_CLOSED = 1008;
@@ -17,7 +18,8 @@ export function pauseMs(n, chance = Math.random()) {
 }
 
 // Dispatches "state" (of `state`: "none", "connecting", "online", "offline") and "event" (detail: {op, payload}).
-// introduce(link): called on each new connection before it is online; when it fails finally, `onRefused` decides.
+// introduce(exchange): called on each new connection before it is online. refused(problem): it has failed finally, or the
+// session was closed; returns whether to stay offline until again().
 export class Link extends EventTarget {
   constructor(url, { introduce, refused }) {
     super();
@@ -30,7 +32,9 @@ export class Link extends EventTarget {
     this._lastId = 0;
     this._tries = 0;
     this._wanted = false;
+    this._held = false; // offline until a person decides otherwise
     this._wake = () => this.wake();
+    this._doubt = () => this.online && this._ping();
   }
 
   get online() {
@@ -41,7 +45,9 @@ export class Link extends EventTarget {
   start() {
     if (this._wanted) return;
     this._wanted = true;
+    this._held = false;
     globalThis.addEventListener?.("online", this._wake);
+    globalThis.addEventListener?.("offline", this._doubt);
     globalThis.document?.addEventListener("visibilitychange", this._wake);
     this._connect();
   }
@@ -50,6 +56,7 @@ export class Link extends EventTarget {
     this._wanted = false;
     clearTimeout(this._retry);
     globalThis.removeEventListener?.("online", this._wake);
+    globalThis.removeEventListener?.("offline", this._doubt);
     globalThis.document?.removeEventListener("visibilitychange", this._wake);
     this._lose(1000);
     this._become("none");
@@ -57,7 +64,7 @@ export class Link extends EventTarget {
 
   // The network or the person is back: no more waiting, and a connection that only seems to be there is found out.
   wake() {
-    if (!this._wanted || globalThis.document?.visibilityState === "hidden") return;
+    if (!this._wanted || this._held || globalThis.document?.visibilityState === "hidden") return;
     if (this.state === "offline") {
       clearTimeout(this._retry);
       this._connect();
@@ -68,6 +75,7 @@ export class Link extends EventTarget {
   again() {
     if (!this._wanted) return;
     clearTimeout(this._retry);
+    this._held = false;
     this._tries = 0;
     this._lose(1000);
     this._connect();
@@ -93,6 +101,12 @@ export class Link extends EventTarget {
 
   // Returns the payload of a success; throws a ChatError with the server's code, OFFLINE or TIMED_OUT.
   async request(op, payload = {}, ms = REQUEST_MS) {
+    if (!this.online) throw new ChatError("OFFLINE", "there is no connection");
+    return this.exchange(op, payload, ms);
+  }
+
+  // The same on a connection that has not been introduced yet.
+  async exchange(op, payload = {}, ms = REQUEST_MS) {
     const socket = this._socket;
     if (socket?.readyState !== WebSocket.OPEN) throw new ChatError("OFFLINE", "there is no connection");
     const requestId = String(++this._lastId);
@@ -119,7 +133,7 @@ export class Link extends EventTarget {
     const tooLate = setTimeout(() => current() && this._dropped(0), CONNECT_MS);
     socket.onopen = async () => {
       try {
-        await this._introduce(this);
+        await this._introduce((...request) => this.exchange(...request));
       } catch (problem) {
         clearTimeout(tooLate);
         if (!current()) return;
@@ -129,7 +143,6 @@ export class Link extends EventTarget {
       }
       clearTimeout(tooLate);
       if (!current()) return;
-      this._tries = 0;
       this._watch();
       this._become("online");
     };
@@ -143,7 +156,9 @@ export class Link extends EventTarget {
   }
 
   _dropped(code, stays = false) {
+    if (this.online && Date.now() - this.since > STEADY_MS) this._tries = 0;
     this._lose(code);
+    this._held = stays;
     if (stays) this._become("offline");
     else if (this._wanted) this._later();
   }
@@ -194,7 +209,7 @@ export class Link extends EventTarget {
   async _ping() {
     const socket = this._socket;
     try {
-      await this.request("Ping", {}, PONG_MS);
+      await this.exchange("Ping", {}, PONG_MS);
     } catch (problem) {
       if (problem.code === "TIMED_OUT" && socket && socket === this._socket) this._dropped(0);
     }

@@ -25,7 +25,17 @@ export class Messages {
     this._reader = new Reader({ people, identity });
     this._history = new History();
     this._archive = new Archive({ db, reader: this._reader });
-    this._outbox = new Outbox({ db, link, locks, people, identity });
+    this._people = people;
+    this._outbox = new Outbox({
+      db,
+      link,
+      locks,
+      people,
+      identity,
+      changed: (item) => this._outboxChanged(item),
+      accepted: (item, deliveryState) => this._sent(item, deliveryState),
+      refused: (item, code) => this._refused(item, code),
+    });
     this._feed = new Feed({
       link,
       reader: this._reader,
@@ -33,13 +43,11 @@ export class Messages {
       archive: this._archive,
       own: identity.login,
       changed: (chat) => this._chatChanged(chat),
+      missed: () => this._catchUp(),
       hasReceipt: (chat) => this._outbox.ofChat(chat.key).some(({ kind }) => kind === "receipt"),
     });
     this.drafts = new Map();
     this._opened = []; // chats, the one opened last first
-    this._outbox.addEventListener("change", ({ detail }) => this._outboxChanged(detail));
-    this._outbox.addEventListener("sent", ({ detail }) => this._sent(detail));
-    this._outbox.addEventListener("refused", ({ detail }) => this._refused(detail));
   }
 
   async load() {
@@ -58,8 +66,7 @@ export class Messages {
   // The link is there: what happened meanwhile is found again, and what waits is sent.
   online() {
     this._outbox.start();
-    const turn = (this._turn = {});
-    this._catchUp(() => this._turn === turn && this._link.online && !this._closed);
+    this._catchUp();
   }
 
   offline() {
@@ -67,7 +74,9 @@ export class Messages {
     this._outbox.stop();
   }
 
-  async _catchUp(still) {
+  async _catchUp() {
+    const turn = (this._turn = {}); // a later one takes over
+    const still = () => this._turn === turn && this._link.online && !this._closed;
     for (let tries = 0; still(); tries++) {
       try {
         await this._feed.dialogs();
@@ -114,6 +123,8 @@ export class Messages {
       this._chatChanged(chat);
     }
     await this._unlessOffline(this._feed.refresh(chat));
+    const person = await this._people.remembered(chat.key);
+    if (person) chat.peer = person.login; // as registered, not as somebody has typed it
   }
 
   async older(peer) {
@@ -230,7 +241,7 @@ export class Messages {
     this._chatChanged(this._chat(peer));
   }
 
-  async _sent({ item, deliveryState }) {
+  async _sent(item, deliveryState) {
     const { shown, ...told } = item;
     this._tell({ kind: "sent", peer: item.peer, item: told, deliveryState });
     await this._accepted(item, deliveryState);
@@ -243,13 +254,16 @@ export class Messages {
       const chat = this._chat(item.peer), container = parseContainer(blob);
       const text = item.shown ?? (await this._reader.text(container)).text;
       const entry = { ...rowOfCopy(container, blob, deliveryState), signature: container.signature, text, problem: null };
-      if (chat.put(entry)) this._archive.save(chat, [entry]);
+      if (chat.put(entry)) this._archive.save(chat, [chat.entries.get(entry.baseKey)]);
+      // An edit can be accepted where the message itself was refused, which is of no use any more then.
+      const useless = this._outbox.items.find((other) => other.code && other.baseKey === item.baseKey);
+      if (useless) await this._outbox.replace(useless, null);
       this._chatChanged(chat);
     } else await this._feed.copy(item.to, blob, deliveryState);
   }
 
   // What the peer or the server will not have, and what is older than what another device has sent.
-  _refused({ item, code }) {
+  _refused(item, code) {
     if (code === "STALE_REVISION" || code === "KEY_CONFLICT") this._feed.refresh(this._chat(item.peer)).catch(() => {});
     else if (item.kind !== "message") this._failed(new ChatError(code, `${item.kind} to ${item.to}: refused by the server`));
   }
@@ -257,6 +271,7 @@ export class Messages {
   // The texts of what waits since before this tab was loaded, or was written in another one.
   async _showWaiting() {
     for (const item of this._outbox.items) {
+      this._history.chat(item.to);
       if (item.shown !== undefined && item.shown !== null) continue;
       if (item.kind !== "message" && item.kind !== "edit") continue;
       item.shown = item.text ?? (await this._reader.text(parseContainer(item.outgoing))).text;

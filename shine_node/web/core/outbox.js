@@ -13,11 +13,12 @@ const FRAME_TOO_LARGE = 1009;
 // An item: {id, peer (key), to (login), kind: "message" | "edit" | "receipt" | "tombstone", baseKey (of the message that it
 // is or is about), timeMs, nonce, revisionMs, text (of messages not sealed yet), incoming, outgoing (null: not signed yet),
 // code (of the refusal that ended it, or null), madeMs}.
-// Dispatches "change" (detail: item), "sent" (detail: {item, deliveryState}) and "refused" (detail: {item, code}).
-export class Outbox extends EventTarget {
-  constructor({ db, link, locks, people, identity }) {
-    super();
+export class Outbox {
+  // changed(item): it is there, or gone, or another one. accepted(item, deliveryState): the server has it; waited for
+  // before the item goes. refused(item, code).
+  constructor({ db, link, locks, people, identity, changed, accepted, refused }) {
     Object.assign(this, { _db: db, _link: link, _locks: locks, _people: people, _identity: identity });
+    Object.assign(this, { _changed: changed, _accepted: accepted, _refusedBy: refused });
     this.items = []; // in order of writing
     this._busy = new Set(); // chats of which something is under way
     this._turn = null; // {signal} while this tab is the one that sends
@@ -143,16 +144,15 @@ export class Outbox extends EventTarget {
       await this._refused(item, code);
       return;
     }
-    const at = this.items.findIndex(({ id }) => id === item.id);
-    if (at >= 0) this.items.splice(at, 1);
-    this.dispatchEvent(new CustomEvent("sent", { detail: { item, deliveryState: answer.deliveryState } }));
+    await this._accepted(item, answer.deliveryState);
     await this._db.remove("outbox", item.id);
+    this.items = this.items.filter(({ id }) => id !== item.id);
     this._changed(item);
   }
 
   // A message that was refused stays, to be seen and sent again; of anything else there is nothing to be seen.
   async _refused(item, code) {
-    this.dispatchEvent(new CustomEvent("refused", { detail: { item, code } }));
+    this._refusedBy(item, code);
     await this.replace(this.items.find(({ id }) => id === item.id) ?? item, item.kind === "message" ? { code } : null);
   }
 
@@ -172,9 +172,5 @@ export class Outbox extends EventTarget {
     const bodies = await Promise.all(readers.map((reader) => seal(item.text, reader, key)));
     const pair = await signPair(device, { from, to, timeMs, nonce, revisionMs }, MESSAGE, SEALED, bodies);
     return { ...item, text: null, ...pair };
-  }
-
-  _changed(item) {
-    this.dispatchEvent(new CustomEvent("change", { detail: item }));
   }
 }

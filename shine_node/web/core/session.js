@@ -25,26 +25,26 @@ export function loginText({ sessionId, timeMs }, nonce) {
 }
 
 // Proves on a new connection who this is. `clock` gives the server's time; `locks` keep two tabs from creating two.
-export async function signIn(link, { identity, db, locks, clock }) {
+export async function signIn(exchange, { identity, db, locks, clock }) {
   const stored = await db.get("meta", "session");
-  if (stored && (await logIn(link, stored, clock))) return stored.id;
+  if (stored && (await logIn(exchange, stored, clock))) return stored.id;
   const anew = async () => {
     const other = await db.get("meta", "session"); // another tab may have been first
-    if (other && other.id !== stored?.id && (await logIn(link, other, clock))) return other.id;
-    const session = await create(link, identity, clock);
+    if (other && other.id !== stored?.id && (await logIn(exchange, other, clock))) return other.id;
+    const session = await create(exchange, identity, clock);
     await db.put("meta", session, "session");
     return session.id;
   };
   return locks ? locks.request("shine-session", anew) : anew();
 }
 
-async function logIn(link, { id, seed }, clock) {
+async function logIn(exchange, { id, seed }, clock) {
   try {
     const pair = await KeyPair.fromSeed(seed);
-    const { nonce } = await link.request("SessionChallenge", { sessionId: id });
+    const { nonce } = await exchange("SessionChallenge", { sessionId: id });
     const request = { sessionId: id, sessionKey: sessionKey(pair), timeMs: clock(), clientInfo: clientInfo(navigator.userAgent) };
     const signatureB64 = toBase64(await pair.sign(utf8(loginText(request, nonce))));
-    await link.request("SessionLogin", { ...request, signatureB64 });
+    await exchange("SessionLogin", { ...request, signatureB64 });
     return true;
   } catch (problem) {
     if (problem instanceof ChatError && GONE.has(problem.code)) return false;
@@ -52,9 +52,9 @@ async function logIn(link, { id, seed }, clock) {
   }
 }
 
-async function create(link, { login, device }, clock) {
+async function create(exchange, { login, device }, clock) {
   const seed = random(32), pair = await KeyPair.fromSeed(seed);
-  const { authNonce } = await link.request("AuthChallenge", { login });
+  const { authNonce } = await exchange("AuthChallenge", { login });
   const request = {
     login,
     sessionKey: sessionKey(pair),
@@ -65,7 +65,7 @@ async function create(link, { login, device }, clock) {
     clientInfo: clientInfo(navigator.userAgent),
   };
   const signatureB64 = toBase64(await device.sign(utf8(createText(request))));
-  const { sessionId } = await link.request("CreateAuthSession", { ...request, signatureB64 });
+  const { sessionId } = await exchange("CreateAuthSession", { ...request, signatureB64 });
   return { id: sessionId, seed };
 }
 
