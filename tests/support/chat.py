@@ -38,6 +38,7 @@ CALL = """async ([name, args]) => {
 UNTIL = """async ([condition, peer, patience]) => {
   const holds = new Function("chat", "messages", `return ${condition};`);
   const end = performance.now() + patience;
+  if (peer) await chat.openChat(peer);
   for (;;) {
     const messages = peer ? chat.messages(peer) : [];
     if (holds(chat, messages)) return { messages };

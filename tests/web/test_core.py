@@ -272,6 +272,7 @@ def test_pages_of_a_long_chat_are_loaded_and_found_again(browser: Web, tmp_path:
             await alice.send("bob", f"message {number}")
         await alice.until("messages.length === 120 && messages.every((one) => one.state === 'delivered')", "bob")
         await bob.call("reconnect")
+        await bob.online()
         await bob.until("chat.dialogs()[0]?.unread === 120")
         await bob.call("openChat", "alice")
         assert len(await bob.call("messages", "alice")) == 50

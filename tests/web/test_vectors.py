@@ -253,6 +253,7 @@ def test_revisions_replace_each_other_in_any_order(browser: Web) -> None:
         const { rowOfCopy } = await import("/core/reading.js");
         return given.map((c) => c.arrivalOrders.map((order) => {
           const chat = new ChatHistory("peer", "peer");
+          chat.loaded = true;
           for (const i of order) {
             const blob = hex(c.blobsHex[i]), p = container.parseContainer(blob);
             chat.put({ ...rowOfCopy(p, blob), signature: p.signature, text: p.text, problem: null });
@@ -276,6 +277,7 @@ def test_tombstones_remove_for_good(browser: Web) -> None:
         const { rowOfCopy } = await import("/core/reading.js");
         return given.map((c) => {
           const chat = new ChatHistory("bob", "bob");
+          chat.loaded = true;
           for (const name of c.steps) {
             const blob = hex(c.items[name].incomingHex), p = container.parseContainer(blob);
             if (p.type === container.TOMBSTONE) chat.remove(p.reference.baseKey);

@@ -2,6 +2,7 @@
 
 import { equal, fromBase64 } from "./bytes.js";
 import { MESSAGE, RECEIPT, TOMBSTONE } from "./container.js";
+import { inOrder } from "./history.js";
 import { loginKey } from "./logins.js";
 import { rowOf, rowOfCopy } from "./reading.js";
 
@@ -131,9 +132,11 @@ export class Feed {
     await this.copy(peer, blob, payload.deliveryState);
   }
 
-  _delivery({ baseKey, deliveryState }) {
-    const chat = this._history.chats.get(String(baseKey).split("|")[1]);
-    if (!chat) return;
+  // Of receipts and tombstones nobody wants to know whether they have arrived.
+  _delivery({ outgoingKey, baseKey, deliveryState }) {
+    const [, peer, , , type] = String(outgoingKey).split("|");
+    const chat = this._history.chats.get(peer);
+    if (!chat || Number(type) !== MESSAGE + 1) return;
     chat.setDelivery(baseKey, deliveryState);
     const entry = chat.entries.get(baseKey);
     this._archive.save(chat, entry ? [entry] : []);
@@ -161,11 +164,12 @@ export class Feed {
   }
 
   async _message(chat, container, blob, deliveryState) {
-    const isNew = !chat.entries.has(container.baseKey) && chat.last?.baseKey !== container.baseKey;
     const entry = await this._reader.entry(rowOfCopy(container, blob, deliveryState), chat.key);
+    // The server's number may have counted it already, and then knows one that is no older.
+    const isNew = !chat.entries.has(entry.baseKey) && (!chat.last || inOrder(chat.last, entry) < 0);
     if (!chat.put(entry)) return;
     if (isNew && !entry.out && !entry.revisionMs && !chat.isRead(entry)) chat.unread++;
-    this._archive.save(chat, [chat.entries.get(entry.baseKey)]);
+    this._archive.save(chat, [chat.entries.get(entry.baseKey) ?? entry]);
   }
 
   _receipt(chat, ofOwn, { timeMs }) {

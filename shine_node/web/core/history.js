@@ -34,9 +34,10 @@ export class ChatHistory {
   }
 
   // Takes an entry; returns whether anything changed. Of two revisions the newer one stays, and what is removed is so for
-  // good. `listed`: the server says that this is how it stands, so that it decides what signatures of own copies cannot.
+  // good. Of a chat that is not loaded only the newest entry is kept. `listed`: the server says that this is how it stands,
+  // so that it decides what signatures of own copies cannot.
   put(entry, { listed = false } = {}) {
-    const known = this.entries.get(entry.baseKey);
+    const known = this.entries.get(entry.baseKey) ?? (this.last?.baseKey === entry.baseKey ? this.last : null);
     if (this._removed.has(entry.baseKey) || known?.deleted) entry = removed(entry);
     if (known && !entry.deleted) {
       if (known.revisionMs > entry.revisionMs) return false;
@@ -48,7 +49,7 @@ export class ChatHistory {
     const early = this._early.get(entry.baseKey);
     if (early && !listed) entry = { ...entry, deliveryState: early };
     this._early.delete(entry.baseKey);
-    this.entries.set(entry.baseKey, entry);
+    if (this.loaded) this.entries.set(entry.baseKey, entry);
     this._sorted = null;
     if (!this.last || inOrder(this.last, entry) <= 0) this.last = entry;
     return true;
@@ -100,11 +101,11 @@ export class ChatHistory {
     this.entries = new Map();
     this.last = null;
     this._sorted = null;
+    this.loaded = this.listed = true;
     for (const entry of entries) this.put(entry, { listed: true });
     for (const entry of since) this.put(entry);
     this.cursor = cursor;
     this.hasMore = hasMore;
-    this.loaded = this.listed = true;
   }
 }
 

@@ -136,6 +136,7 @@ export class Messages {
   async send(peer, text) {
     checkLength(text);
     const chat = this._chat(peer);
+    await this._archive.loadChat(chat); // else it would be gone from what is shown as soon as the server has it
     const from = this._identity.login, to = chat.peer, nonce = newNonce();
     // A clock that is a little late must not put an answer before what it answers.
     const now = this._clock(), newest = this.of(chat.key).at(-1)?.timeMs ?? 0;
@@ -254,7 +255,7 @@ export class Messages {
       const chat = this._chat(item.peer), container = parseContainer(blob);
       const text = item.shown ?? (await this._reader.text(container)).text;
       const entry = { ...rowOfCopy(container, blob, deliveryState), signature: container.signature, text, problem: null };
-      if (chat.put(entry)) this._archive.save(chat, [chat.entries.get(entry.baseKey)]);
+      if (chat.put(entry)) this._archive.save(chat, [chat.entries.get(entry.baseKey) ?? entry]);
       // An edit can be accepted where the message itself was refused, which is of no use any more then.
       const useless = this._outbox.items.find((other) => other.code && other.baseKey === item.baseKey);
       if (useless) await this._outbox.replace(useless, null);
