@@ -1,0 +1,38 @@
+// Keeps the page's files, exactly those of the list, so that the page opens without its server. The files of one
+// version are kept and dropped together: VERSION is made from all of them, and a change of it makes a new worker.
+
+const VERSION = "0";
+
+const FILES = [
+  "./",
+];
+
+const PREFIX = "shine-page-";
+const CACHE = PREFIX + VERSION;
+const KEPT = new Set(FILES.map((name) => new URL(name, self.location).href));
+
+self.addEventListener("install", (event) => {
+  // Past the browser's own cache: it might still have files of the last version.
+  const requests = FILES.map((name) => new Request(name, { cache: "no-cache" }));
+  event.waitUntil(caches.open(CACHE).then((cache) => cache.addAll(requests)).then(() => self.skipWaiting()));
+});
+
+async function takeOver() {
+  for (const name of await caches.keys()) {
+    if (name.startsWith(PREFIX) && name !== CACHE) await caches.delete(name);
+  }
+  await self.clients.claim();
+}
+
+self.addEventListener("activate", (event) => event.waitUntil(takeOver()));
+
+async function answer(request, address) {
+  const cache = await caches.open(CACHE);
+  return (await cache.match(address)) ?? fetch(request); // the browser may have thrown the cache away
+}
+
+self.addEventListener("fetch", (event) => {
+  const { request } = event;
+  const address = request.url.split("#")[0];
+  if (request.method === "GET" && KEPT.has(address)) event.respondWith(answer(request, address));
+});

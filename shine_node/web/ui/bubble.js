@@ -1,0 +1,132 @@
+// One message as it stands in a chat.
+import { button, h, setAttribute, setText, spoken } from "./dom.js";
+import { clockTime, fullTime } from "./dates.js";
+import { errorText, t } from "./i18n.js";
+import { icon } from "./icons.js";
+import { folded, isInvisible } from "./text.js";
+import { failedSign, tickElement, tickOf } from "./ticks.js";
+
+const UNREADABLE = new Set(["sealed-for-another-key", "bad-signature", "not-text"]);
+
+/** What stands instead of a text, or null where the message has one to show. */
+export function substitute(message) {
+  if (message.deleted) return t("message.deleted");
+  if (message.text === null || message.text === undefined) {
+    return t(UNREADABLE.has(message.problem) ? `message.${message.problem}` : "message.unreadable");
+  }
+  return isInvisible(message.text) ? t("message.invisible") : null;
+}
+
+function body(message, unfolded, onFold) {
+  const instead = substitute(message);
+  if (instead !== null) return [h("p", { class: "text instead" }, instead)];
+  const part = folded(message.text);
+  const shown = part === null || unfolded ? message.text : part;
+  const text = h("p", { class: "text", dir: "auto" }, shown);
+  if (part === null) return [text];
+  if (!unfolded) text.append("…");
+  const fold = button(t(unfolded ? "message.showLess" : "message.showAll"), "link fold", onFold);
+  fold.setAttribute("aria-expanded", String(unfolded));
+  return [text, fold];
+}
+
+function foot(message) {
+  const time = h(
+    "time", { datetime: isoTime(message.timeMs), title: fullTime(message.timeMs) }, clockTime(message.timeMs),
+  );
+  const edited = message.edited && !message.deleted
+    ? h("span", { class: "edited", title: fullTime(message.revisionMs) }, t("message.edited"))
+    : null;
+  return h("p", { class: "foot" }, edited, edited ? " " : null, time, tickElement(tickOf(message)));
+}
+
+function isoTime(timeMs) {
+  return Math.abs(timeMs) <= 8.64e15 ? new Date(timeMs).toISOString() : null;
+}
+
+function trouble(message, actions) {
+  const kind = tickOf(message);
+  if (kind !== "failed" && kind !== "refused") return null;
+  const text = kind === "failed" ? t("tick.failed") : t("tick.refused", { reason: errorText(message.problem ?? "") });
+  return h(
+    "p", { class: "trouble" }, failedSign(), h("span", { class: "trouble-text" }, text),
+    message.text === null ? null : button(t("message.resend"), "link", () => actions.resend(message)),
+  );
+}
+
+// All that the look of a message depends on. A text is compared as it is: the same string costs nothing.
+function sameLook(one, other) {
+  return one !== undefined && ["text", "state", "read", "edited", "deleted", "revisionMs", "timeMs", "problem", "out"]
+    .every((name) => one[name] === other[name]);
+}
+
+/**
+ * A message as a list item that can have the focus. `update` draws it again where it changed; `actions` are those of
+ * the chat: {menu(message, anchor), resend(message)}.
+ */
+export class Bubble {
+  constructor(actions, peer) {
+    this.actions = actions;
+    this.peer = peer;
+    this.unfolded = false;
+    this.more = h(
+      "button",
+      { type: "button", class: "more", tabindex: "-1", on: { click: () => this.openMenu() } },
+      icon("more"), spoken(t("message.actions")),
+    );
+    this.box = h("div", { class: "bubble" });
+    this.element = h("li", { class: "message", tabindex: "-1" }, this.box);
+    this.element.addEventListener("contextmenu", (event) => this.onContextMenu(event));
+    this.element.addEventListener("click", (event) => this.onClick(event));
+    this.element.bubble = this;
+  }
+
+  update({ message, first, last }) {
+    const looks = [message.out ? "out" : "in", first ? "first" : "", last ? "last" : ""].filter(Boolean).join(" ");
+    setAttribute(this.element, "class", `message ${looks}`);
+    const old = this.shown;
+    this.message = message;
+    if (sameLook(old, message)) return;
+    this.shown = { ...message };
+    if (old && old.text !== message.text) this.unfolded = false;
+    this.draw();
+  }
+
+  draw() {
+    const { message } = this;
+    this.foot = foot(message);
+    const had = this.box.contains(document.activeElement);
+    this.box.replaceChildren(
+      spoken(`${message.out ? t("message.you") : this.peer}: `), ...body(message, this.unfolded, () => this.fold()), this.foot,
+    );
+    this.element.querySelector(":scope > .trouble")?.remove();
+    this.more.remove();
+    if (this.actions.any(message)) this.box.after(this.more);
+    const line = trouble(message, this.actions);
+    if (line) this.element.append(line);
+    setText(this.more.lastChild, t("message.actions"));
+    if (had) this.element.focus({ preventScroll: true });
+  }
+
+  fold() {
+    this.unfolded = !this.unfolded;
+    this.draw();
+    if (!this.unfolded) this.element.scrollIntoView({ block: "nearest" });
+    this.box.querySelector(".fold")?.focus({ preventScroll: true });
+  }
+
+  openMenu() {
+    if (this.actions.any(this.message)) this.actions.menu(this.message, this.more, this.element);
+  }
+
+  onContextMenu(event) {
+    if (!getSelection().isCollapsed || !this.actions.any(this.message)) return; // the browser's menu can copy a selection
+    event.preventDefault();
+    this.openMenu();
+  }
+
+  // A finger has no pointer to hover with: a tap on the message is its menu.
+  onClick(event) {
+    if (event.pointerType === "touch" && getSelection().isCollapsed && !event.target.closest("button, a")) this.openMenu();
+  }
+}

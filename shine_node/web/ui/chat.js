@@ -1,0 +1,112 @@
+// One open chat: its head, its messages, the field to write in.
+import { ask } from "./confirm.js";
+import { Composer } from "./composer.js";
+import { avatar, statusText } from "./parts.js";
+import { h, setAttribute, setText, spoken } from "./dom.js";
+import { errorText, t } from "./i18n.js";
+import { icon } from "./icons.js";
+import { openMenu } from "./menu.js";
+import { Messages } from "./messages.js";
+import { attempt, note } from "./notices.js";
+import { routeTo } from "./router.js";
+
+const canEdit = (message) => message.out && !message.deleted && typeof message.text === "string";
+const canResend = (message) => canEdit(message) && !message.read && (message.state === "failed" || message.state === "refused");
+
+/** Shows the chat with `peer`; `leave` goes back to the list. `{element, focus, onNewDay}`; `signal` ends it. */
+export function chatView({ chat, peer, leave, signal }) {
+  const actions = {
+    any: (message) => canEdit(message) || (message.out && !message.deleted) || (!message.deleted && typeof message.text === "string"),
+    resend: (message) => attempt(() => chat.resend(message)),
+    menu: showMenu,
+  };
+  const messages = new Messages({ chat, peer, actions, signal });
+  const composer = new Composer({
+    chat,
+    peer,
+    signal,
+    actions: {
+      leave,
+      send: (text) => {
+        messages.unreadKey = null;
+        messages.pinned = true;
+        return attempt(() => chat.send(peer, text));
+      },
+      edit: (message, text) => attempt(() => chat.edit(message, text)),
+      editLast,
+    },
+  });
+  const status = h("p", { class: "status" });
+  const element = h(
+    "section", { class: "chat", "aria-label": t("chat.with", { peer }) },
+    h(
+      "header", { class: "bar" },
+      h("a", { class: "round back", href: routeTo({ name: "chats" }) }, icon("back"), spoken(t("action.back"))),
+      avatar(peer),
+      h("div", { class: "bar-text" }, h("h2", {}, h("bdi", {}, peer)), status),
+    ),
+    messages.element,
+    composer.element,
+  );
+
+  function editLast() {
+    const all = chat.messages(peer);
+    const message = all.findLast((one) => one.out && !one.deleted);
+    if (!message || !canEdit(message)) return false;
+    composer.startEdit(message);
+    return true;
+  }
+
+  async function remove(message) {
+    const sure = await ask({
+      title: t("delete.title"), text: t("delete.text", { peer }), action: t("delete.action"), danger: true,
+    });
+    if (sure) await attempt(() => chat.remove(message));
+  }
+
+  async function copy(message) {
+    try {
+      await navigator.clipboard.writeText(message.text);
+      note(t("message.copied"));
+    } catch {
+      note(t("error.copy"));
+    }
+  }
+
+  function showMenu(message, anchor, back) {
+    const items = [];
+    if (canResend(message)) items.push({ text: t("message.resend"), icon: "again", act: () => actions.resend(message) });
+    if (typeof message.text === "string" && !message.deleted) {
+      items.push({ text: t("message.copy"), icon: "copy", act: () => copy(message) });
+    }
+    if (canEdit(message)) items.push({ text: t("message.edit"), icon: "edit", act: () => composer.startEdit(message) });
+    if (message.out && !message.deleted) {
+      items.push({ text: t("message.delete"), icon: "trash", danger: true, act: () => remove(message) });
+    }
+    openMenu({ anchor, back, items, label: t("message.actions") });
+  }
+
+  function showState() {
+    const { text, kind } = statusText(chat.state);
+    setText(status, kind === "online" ? t("chat.sealed") : text);
+    setAttribute(status, "class", `status ${kind === "online" ? "sealed" : kind}`);
+  }
+
+  chat.addEventListener("state", showState, { signal });
+  showState();
+  element.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && !event.defaultPrevented) {
+      event.preventDefault();
+      if (messages.list.contains(document.activeElement)) composer.focus();
+      else leave();
+    }
+  });
+  messages.open().catch((error) => {
+    if (signal.aborted) return;
+    messages.render();
+    const known = messages.all.length > 0;
+    if (!known) setText(messages.edge, errorText(error));
+    else if (error?.code !== "OFFLINE") note(errorText(error));
+  });
+  return { element, focus: () => composer.focus(), onNewDay: () => messages.onNewDay() };
+}

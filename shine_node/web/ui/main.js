@@ -1,0 +1,82 @@
+// The page of somebody who is logged in: the list on the left, a chat or the settings on the right, one of both on a phone.
+import { chatView } from "./chat.js";
+import { h } from "./dom.js";
+import { dayOf } from "./dates.js";
+import { t } from "./i18n.js";
+import { icon } from "./icons.js";
+import { substitute } from "./bubble.js";
+import { announce } from "./notices.js";
+import { currentRoute, go } from "./router.js";
+import { settingsView } from "./settings.js";
+import { sidebar } from "./sidebar.js";
+import { excerpt } from "./text.js";
+
+function placeholder() {
+  return h("div", { class: "placeholder" }, h("img", { src: "icon.svg", width: "56", height: "56", alt: "" }), h("p", {}, t("main.choose")));
+}
+
+// Says what comes in to a screen reader; what was there when the page was opened is no news.
+function announceNews(chat, signal) {
+  const known = new Map(chat.dialogs().map((dialog) => [dialog.peer, dialog.last?.timeMs ?? 0]));
+  chat.addEventListener("dialogs", () => {
+    for (const { peer, last, unread } of chat.dialogs()) {
+      const before = known.get(peer) ?? 0;
+      if (!last || last.timeMs <= before) continue;
+      known.set(peer, last.timeMs);
+      if (!last.out && (unread > 0 || currentRoute().peer === peer)) {
+        announce(`${peer}: ${substitute(last) ?? excerpt(last.text, 300)}`);
+      }
+    }
+  }, { signal });
+}
+
+/** Puts the page together; `signal` takes it apart. `prefs` are {theme(), saved(), onLanguage, onTheme, onSaved}. */
+export function mainPage({ chat, prefs, signal }) {
+  let view = null;
+  let ending = null;
+  const nudge = h("a", { class: "nudge", href: "#/settings", hidden: prefs.saved() }, icon("key"), h("span", {}, t("recovery.nudge")));
+  const side = sidebar({ chat, nudge, signal });
+  const content = h("main", { class: "content" });
+  const element = h("div", { class: "app" }, side.element, content);
+
+  function leave() {
+    go({ name: "chats" });
+  }
+
+  function show({ focus = true } = {}) {
+    ending?.abort();
+    ending = new AbortController();
+    const route = currentRoute();
+    const old = view;
+    if (route.name === "chat") view = chatView({ chat, peer: route.peer, leave, signal: ending.signal });
+    else if (route.name === "settings") {
+      view = settingsView({
+        chat, theme: prefs.theme(), saved: prefs.saved, onLanguage: prefs.onLanguage, onTheme: prefs.onTheme, signal: ending.signal,
+        onSaved: () => { prefs.onSaved(); nudge.hidden = true; },
+      });
+    } else view = null;
+    content.replaceChildren(view ? view.element : placeholder());
+    element.dataset.pane = view ? "content" : "list";
+    side.show(route);
+    if (!focus) return;
+    // A phone's keyboard should not come up by itself.
+    if (view && !(route.name === "chat" && matchMedia("(pointer: coarse)").matches)) view.focus();
+    else if (!view && old) side.focusList();
+  }
+
+  addEventListener("hashchange", () => show(), { signal });
+  let day = dayOf(Date.now());
+  const timer = setInterval(() => {
+    if (dayOf(Date.now()) === day) return;
+    day = dayOf(Date.now());
+    side.onNewDay();
+    view?.onNewDay?.();
+  }, 30000);
+  signal.addEventListener("abort", () => {
+    clearInterval(timer);
+    ending?.abort();
+    document.title = "SHiNE";
+  });
+  announceNews(chat, signal);
+  return { element, show };
+}

@@ -1,0 +1,17 @@
+// Small parts that more than one view has.
+import { h } from "./dom.js";
+import { clockTime } from "./dates.js";
+import { t } from "./i18n.js";
+import { hueOf, initialOf } from "./text.js";
+
+/** The round sign of a person; decoration, the name stands beside it. */
+export function avatar(login) {
+  return h("span", { class: `avatar hue-${hueOf(login)}`, "aria-hidden": "true" }, initialOf(login));
+}
+
+/** What to say of the connection: {text, kind: "online" | "connecting" | "offline"}. */
+export function statusText({ link, since }) {
+  if (link === "online") return { kind: "online", text: t("link.online") };
+  if (link === "connecting") return { kind: "connecting", text: t("link.connecting") };
+  return { kind: "offline", text: since ? t("link.offlineSince", { time: clockTime(since) }) : t("link.offline") };
+}

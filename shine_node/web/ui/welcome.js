@@ -1,0 +1,144 @@
+// Before there is an account in this browser: make one, or come back with a recovery key.
+import { button, h, setText } from "./dom.js";
+import { currentLanguage, errorText, LANGUAGES, t } from "./i18n.js";
+import { LOGIN } from "./text.js";
+
+function field(id, label, hint, attributes) {
+  const input = h("input", { id, autocomplete: "off", autocapitalize: "none", spellcheck: "false", "aria-describedby": `${id}-hint`, ...attributes });
+  return { input, element: h("div", { class: "form-field" }, h("label", { for: id }, label), input, h("p", { class: "hint", id: `${id}-hint` }, hint)) };
+}
+
+// A form that runs one thing at a time and says what went wrong beside the button.
+function form({ title, parts, action, work, id }) {
+  const said = h("p", { class: "form-error", role: "alert" });
+  const submit = h("button", { type: "submit", class: "button primary" }, action);
+  const element = h("form", { class: "card", "aria-labelledby": id, novalidate: true }, h("h2", { id }, title), ...parts, said, submit);
+  element.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    if (submit.disabled) return;
+    setText(said, "");
+    submit.disabled = true;
+    element.setAttribute("aria-busy", "true");
+    try {
+      await work();
+    } catch (error) {
+      setText(said, error instanceof Error && !error.code ? error.message : errorText(error));
+    } finally {
+      submit.disabled = false;
+      element.removeAttribute("aria-busy");
+    }
+  });
+  return element;
+}
+
+function refuse(input, text) {
+  input.setAttribute("aria-invalid", "true");
+  input.focus();
+  throw new Error(text);
+}
+
+function newAccount({ chat, onRegistered }) {
+  const login = field("login", t("welcome.login"), t("welcome.loginHint"), { autocomplete: "username", maxlength: "30", required: true });
+  const token = field("token", t("welcome.token"), t("welcome.tokenHint"), {});
+  const element = form({
+    id: "new-title",
+    title: t("welcome.new"),
+    parts: [login.element, token.element],
+    action: t("welcome.create"),
+    async work() {
+      for (const { input } of [login, token]) input.removeAttribute("aria-invalid");
+      const name = login.input.value.trim();
+      if (!LOGIN.test(name)) refuse(login.input, t("error.BAD_LOGIN"));
+      const given = token.input.value.trim();
+      if (element.registration === "token" && !given) refuse(token.input, t("welcome.tokenNeeded"));
+      const { recoveryKey } = await chat.register({ login: name, ...(given ? { token: given } : {}) });
+      onRegistered({ login: name, recoveryKey });
+    },
+  });
+  // Nothing is known before the server has answered: a field that may be needed is there.
+  element.show = (registration) => {
+    element.registration = registration;
+    token.element.hidden = registration === "open";
+  };
+  return element;
+}
+
+function comeBack({ chat, onRecovered }) {
+  const input = h("textarea", {
+    id: "recovery-key", rows: "4", autocomplete: "off", autocapitalize: "none", spellcheck: "false", required: true, "aria-describedby": "recovery-hint",
+  });
+  return form({
+    id: "back-title",
+    title: t("welcome.back"),
+    parts: [
+      h("div", { class: "form-field" }, h("label", { for: "recovery-key" }, t("recovery.title")), input, h("p", { class: "hint", id: "recovery-hint" }, t("welcome.backHint"))),
+    ],
+    action: t("welcome.recover"),
+    async work() {
+      input.removeAttribute("aria-invalid");
+      if (!input.value.trim()) refuse(input, t("error.BAD_RECOVERY_KEY"));
+      await chat.recover(input.value);
+      input.value = "";
+      onRecovered();
+    },
+  });
+}
+
+function languages(onLanguage) {
+  return h(
+    "p", { class: "languages" },
+    ...Object.entries(LANGUAGES).map(([code, name]) =>
+      button(name, "link", () => onLanguage(code), { lang: code, "aria-pressed": String(code === currentLanguage()) })),
+  );
+}
+
+/** The first page: `onRegistered({login, recoveryKey})`, `onRecovered()`, `onLanguage(code)`. */
+export function welcomePage({ chat, onRegistered, onRecovered, onLanguage, signal }) {
+  const register = newAccount({ chat, onRegistered });
+  const closed = h("p", { class: "card", hidden: true }, t("welcome.closed"));
+  const server = h("p", { class: "server" });
+  const status = h("p", { class: "status", role: "status" });
+  async function showServer() {
+    setText(status, chat.state.link === "offline" ? t("welcome.offline") : "");
+    try {
+      const info = await chat.serverInfo();
+      setText(server, [info.serverLogin, info.description].filter(Boolean).join(" — "));
+      register.show(info.registration);
+      register.hidden = info.registration === "closed";
+      closed.hidden = info.registration !== "closed";
+    } catch {
+      // Without an answer the page stays as it is; the form says what goes wrong.
+    }
+  }
+  chat.addEventListener("state", showServer, { signal });
+  showServer();
+  return h(
+    "main", { class: "page welcome", "aria-labelledby": "welcome-title" },
+    h("img", { src: "icon.svg", width: "64", height: "64", alt: "" }),
+    h("h1", { id: "welcome-title", tabindex: "-1" }, t("welcome.title")),
+    h("p", {}, t("welcome.what")), server, status,
+    h("div", { class: "cards" }, register, closed, comeBack({ chat, onRecovered })),
+    languages(onLanguage),
+  );
+}
+
+/** What to do where the browser gives no keys to a page without https. */
+export function insecurePage({ onLanguage }) {
+  const local = `https://${location.host}${location.pathname}`;
+  return h(
+    "main", { class: "page welcome", "aria-labelledby": "insecure-title" },
+    h("img", { src: "icon.svg", width: "64", height: "64", alt: "" }),
+    h("h1", { id: "insecure-title", tabindex: "-1" }, t("insecure.title")),
+    h("div", { class: "card" }, h("p", {}, t("insecure.why")), h("p", {}, t("insecure.user")), h("p", {}, h("a", { href: local }, local)), h("p", {}, t("insecure.operator"))),
+    languages(onLanguage),
+  );
+}
+
+/** The store of the browser could not be opened. */
+export function brokenPage({ error }) {
+  return h(
+    "main", { class: "page welcome", "aria-labelledby": "broken-title" },
+    h("h1", { id: "broken-title", tabindex: "-1" }, t("broken.title")),
+    h("div", { class: "card" }, h("p", {}, t("broken.text")), h("p", { class: "hint" }, errorText(error)), button(t("page.reload"), "primary", () => location.reload())),
+  );
+}
