@@ -116,7 +116,8 @@ export class Bubble {
   }
 
   openMenu() {
-    if (this.actions.any(this.message)) this.actions.menu(this.message, this.more, this.element);
+    const seen = getComputedStyle(this.more).position !== "absolute"; // on a phone the message itself is the button
+    if (this.actions.any(this.message)) this.actions.menu(this.message, seen ? this.more : this.box, this.element);
   }
 
   onContextMenu(event) {

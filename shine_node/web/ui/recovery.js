@@ -39,9 +39,13 @@ export function recoveryPage({ login, recoveryKey, done }) {
   return h(
     "main", { class: "page", "aria-labelledby": "recovery-title" },
     h("h1", { id: "recovery-title", tabindex: "-1" }, t("recovery.title")),
-    h("p", {}, t("recovery.why")),
-    recoveryPanel({ login, recoveryKey }),
-    h("p", { class: "hint" }, t("recovery.secret")),
-    h("div", { class: "actions wide" }, button(t("recovery.saved"), "primary", () => done(true)), button(t("recovery.later"), "link", () => done(false))),
+    h(
+      "div", { class: "card" }, h("p", {}, t("recovery.why")), recoveryPanel({ login, recoveryKey }),
+      h("p", { class: "hint" }, t("recovery.secret")),
+      h(
+        "div", { class: "actions wide" }, button(t("recovery.saved"), "primary", () => done(true)),
+        button(t("recovery.later"), "link", () => done(false)),
+      ),
+    ),
   );
 }
