@@ -13,8 +13,15 @@ import { routeTo } from "./router.js";
 const canEdit = (message) => message.out && !message.deleted && typeof message.text === "string";
 const canResend = (message) => canEdit(message) && !message.read && (message.state === "failed" || message.state === "refused");
 
+// As the login is spelled where it was registered, if that is known; the address can have it in another case.
+function spelled(chat, peer) {
+  const same = (dialog) => dialog.peer.toLowerCase() === peer.toLowerCase();
+  return chat.dialogs().find(same)?.peer ?? peer;
+}
+
 /** Shows the chat with `peer`; `leave` goes back to the list. `{element, focus, onNewDay}`; `signal` ends it. */
-export function chatView({ chat, peer, leave, signal }) {
+export function chatView({ chat, peer: asked, leave, signal }) {
+  const peer = spelled(chat, asked);
   const actions = {
     any: (message) => canEdit(message) || (message.out && !message.deleted) || (!message.deleted && typeof message.text === "string"),
     resend: (message) => attempt(() => chat.resend(message)),

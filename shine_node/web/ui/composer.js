@@ -37,7 +37,7 @@ export class Composer {
     this.field.addEventListener("blur", () => this.save());
     addEventListener("pagehide", () => this.save(), { signal });
     chat.addEventListener("drafts", (event) => {
-      if (event.detail.peer === peer) this.onDraft();
+      if (event.detail.peer.toLowerCase() === peer.toLowerCase()) this.onDraft();
     }, { signal });
     signal.addEventListener("abort", () => this.save());
     this.saved = chat.draft(peer) ?? "";

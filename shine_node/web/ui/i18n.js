@@ -28,6 +28,10 @@ export function currentLanguage() {
   return language;
 }
 
+export function hasText(key) {
+  return Object.hasOwn(en, key);
+}
+
 // A value from outside must not turn round the sentence that it stands in.
 function isolate(value) {
   const text = String(value);
@@ -56,6 +60,6 @@ export function plural(key, n, values = {}) {
 /** What went wrong, for a person: by the code of the error, or with the code where there is no text for it. */
 export function errorText(error) {
   const code = error?.code ?? (typeof error === "string" ? error : "");
-  if (Object.hasOwn(en, `error.${code}`)) return t(`error.${code}`);
+  if (hasText(`error.${code}`)) return t(`error.${code}`);
   return t("error.other", { code: code || error?.message || "?" });
 }

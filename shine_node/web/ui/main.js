@@ -23,7 +23,7 @@ function announceNews(chat, signal) {
       const before = known.get(peer) ?? 0;
       if (!last || last.timeMs <= before) continue;
       known.set(peer, last.timeMs);
-      if (!last.out && (unread > 0 || currentRoute().peer === peer)) {
+      if (!last.out && (unread > 0 || currentRoute().peer?.toLowerCase() === peer.toLowerCase())) {
         announce(`${peer}: ${substitute(last) ?? excerpt(last.text, 300)}`);
       }
     }

@@ -10,6 +10,7 @@ import { around, moved, newer, newest, older } from "./window.js";
 
 const NEAR = 900; // pixels from an edge at which the next messages come in
 const AT_END = 48;
+const RETRY_MS = 3000;
 const MOST_PAGES_TO_UNREAD = 10;
 
 export class Messages {
@@ -21,6 +22,7 @@ export class Messages {
     this.pinned = true; // whether the end of the chat stays in sight
     this.mayBeOlder = false;
     this.loading = false;
+    this.waiting = false;
     this.unreadKey = null;
     this.unseen = 0;
     this.edge = h("p", { class: "edge" });
@@ -38,7 +40,7 @@ export class Messages {
     this.list.addEventListener("keydown", (event) => this.onKey(event), { signal });
     this.list.addEventListener("focusin", (event) => this.setCursor(event.target.closest(".message")), { signal });
     chat.addEventListener("messages", (event) => {
-      if (event.detail.peer === peer) this.schedule();
+      if (event.detail.peer.toLowerCase() === peer.toLowerCase()) this.schedule();
     }, { signal });
     this.sizes = new ResizeObserver(() => this.onResize());
     this.sizes.observe(this.scroller);
@@ -53,7 +55,8 @@ export class Messages {
     this.mayBeOlder = true;
     for (let page = 0; page < MOST_PAGES_TO_UNREAD && !this.signal.aborted; page += 1) {
       const { at, sure } = this.firstUnread(this.chat.messages(this.peer));
-      if (at < 0 || sure || !this.mayBeOlder) break; // otherwise there may be unread ones before it
+      // Otherwise there may be unread ones before it, which only the server has.
+      if (at < 0 || sure || !this.mayBeOlder || this.chat.state.link !== "online") break;
       this.mayBeOlder = await this.chat.loadOlder(this.peer);
     }
     if (this.signal.aborted) return;
@@ -133,6 +136,7 @@ export class Messages {
 
   edgeText() {
     if (this.loading) return t("chat.loading");
+    if (this.waiting && this.window.start === 0) return t("chat.olderOffline");
     if (this.window.start > 0 || this.mayBeOlder) return "";
     return this.all.length ? t("chat.beginning") : t("chat.empty", { peer: this.peer });
   }
@@ -189,35 +193,41 @@ export class Messages {
       this.window = older(this.window);
       this.pinned = false;
       this.draw();
-    } else if (this.mayBeOlder && !this.loading) this.loadOlder();
+    } else if (this.mayBeOlder && !this.loading && !this.waiting) this.loadOlder();
   }
 
   async loadOlder() {
     this.loading = true;
     setText(this.edge, t("chat.loading"));
+    let more = true;
     try {
-      this.mayBeOlder = await this.chat.loadOlder(this.peer);
+      more = await this.chat.loadOlder(this.peer);
     } catch {
-      await this.online(); // without a connection what the store has is all there is for now
+      // It is tried again below.
     }
     this.loading = false;
     if (this.signal.aborted) return;
     const known = this.all.length;
+    const offline = this.chat.state.link !== "online";
+    this.mayBeOlder = more || offline; // without a connection "no more" is only said of this browser's store
     this.render();
-    if (this.window.start === 0 && !this.mayBeOlder) return;
+    if (this.all.length === known && this.mayBeOlder) await this.pause(offline);
     // The new ones are before the window; what is near is taken in, and more is asked for where that was not enough.
-    if (this.scroller.scrollTop < NEAR && (this.all.length > known || this.mayBeOlder)) requestAnimationFrame(() => this.goOlder());
+    if (!this.signal.aborted && this.scroller.scrollTop < NEAR) requestAnimationFrame(() => this.goOlder());
   }
 
-  online() {
-    return new Promise((resolve) => {
-      const look = () => {
-        if (this.chat.state.link === "online") resolve();
-      };
-      this.chat.addEventListener("state", look, { signal: this.signal });
+  // Nothing has come: wait for the connection, or a little where there is one.
+  async pause(offline) {
+    this.waiting = offline;
+    setText(this.edge, this.edgeText());
+    await new Promise((resolve) => {
+      const look = () => this.chat.state.link === "online" && resolve();
+      if (offline) this.chat.addEventListener("state", look, { signal: this.signal });
+      else setTimeout(resolve, RETRY_MS);
       this.signal.addEventListener("abort", resolve);
-      setTimeout(look, 5000); // a failure while the connection stands: wait a little as well
     });
+    this.waiting = false;
+    setText(this.edge, this.edgeText());
   }
 
   // The keyboard of a phone, a longer text field: the end stays in sight if it was.

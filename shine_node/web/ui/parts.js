@@ -9,9 +9,14 @@ export function avatar(login) {
   return h("span", { class: `avatar hue-${hueOf(login)}`, "aria-hidden": "true" }, initialOf(login));
 }
 
+// Since when there is no connection: each try to get one changes the link's own time.
+let lostMs = null;
+
 /** What to say of the connection: {text, kind: "online" | "connecting" | "offline"}. */
 export function statusText({ link, since }) {
+  if (link === "offline") lostMs ??= since;
+  else if (link !== "connecting") lostMs = null;
   if (link === "online") return { kind: "online", text: t("link.online") };
-  if (link === "connecting") return { kind: "connecting", text: t("link.connecting") };
-  return { kind: "offline", text: since ? t("link.offlineSince", { time: clockTime(since) }) : t("link.offline") };
+  if (lostMs === null) return { kind: "connecting", text: t("link.connecting") };
+  return { kind: "offline", text: t("link.offlineSince", { time: clockTime(lostMs) }) };
 }

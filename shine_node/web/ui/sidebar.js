@@ -1,7 +1,7 @@
 // The list of chats, the search of people, and the state of the connection.
-import { h, moveFocus, reconcile, setAttribute, setText, spoken } from "./dom.js";
+import { button, h, moveFocus, reconcile, setAttribute, setText, spoken } from "./dom.js";
 import { listTime } from "./dates.js";
-import { plural, t } from "./i18n.js";
+import { errorText, hasText, plural, t } from "./i18n.js";
 import { icon } from "./icons.js";
 import { substitute } from "./bubble.js";
 import { avatar, statusText } from "./parts.js";
@@ -10,6 +10,8 @@ import { Search } from "./search.js";
 import { excerpt } from "./text.js";
 import { tickElement, tickOf } from "./ticks.js";
 
+// Problems that end with leaving this browser and coming back.
+const AWAY = new Set(["DEVICE_KEY_NOT_ACTUAL", "ROOT_KEY_MISMATCH", "UNKNOWN_USER", "NOT_ACCESS_SERVER"]);
 const PAGE = 80; // chats that come into the list at a time
 
 function lastLine(dialog, drafted) {
@@ -65,7 +67,10 @@ export function sidebar({ chat, nudge, signal }) {
   const settings = h(
     "a", { class: "round", href: routeTo({ name: "settings" }) }, icon("settings"), spoken(t("settings.title")),
   );
-  const problem = h("p", { class: "problem", role: "alert", hidden: true });
+  const said = h("span", {});
+  const toSettings = h("a", { href: routeTo({ name: "settings" }) }, t("settings.title"));
+  const again = button(t("problem.reconnect"), "link", () => chat.reconnect());
+  const problem = h("div", { class: "problem", role: "alert", hidden: true }, said, toSettings, again);
   const element = h(
     "nav", { class: "sidebar", "aria-label": t("dialog.title") },
     h("header", { class: "bar" }, avatar(chat.state.account?.login ?? "?"), h("div", { class: "bar-text" }, name, status), settings),
@@ -99,7 +104,9 @@ export function sidebar({ chat, nudge, signal }) {
     setText(status, text);
     setAttribute(status, "class", `status ${kind}`);
     problem.hidden = !state.problem;
-    setText(problem, state.problem ? problemText(state.problem) : "");
+    setText(said, state.problem ? problemText(state.problem) : "");
+    again.hidden = state.problem?.code !== "SESSION_CLOSED";
+    toSettings.hidden = !AWAY.has(state.problem?.code);
   }
 
   let waiting = false;
@@ -153,11 +160,6 @@ export function sidebar({ chat, nudge, signal }) {
   };
 }
 
-function problemText({ code, message }) {
-  const key = `problem.${code}`;
-  try {
-    return t(key);
-  } catch {
-    return t("problem.other", { code: code ?? message ?? "?" });
-  }
+function problemText({ code }) {
+  return hasText(`problem.${code}`) ? t(`problem.${code}`) : errorText(code);
 }

@@ -16,6 +16,8 @@ class Page {
     this.settings = { language: null, theme: "auto", saved: true };
     this.newAccount = null; // {login, recoveryKey} until the person has seen the key
     this.broken = null;
+    this.busy = false; // while somebody registers or comes back: the page that does it shows the end of it
+    this.login = undefined; // of whom this page is
   }
 
   async open() {
@@ -27,18 +29,11 @@ class Page {
         await this.chat.open();
         await this.readSettings();
       } catch (error) {
-        this.broken = error;
+        this.broken = this.chat.state.problem ?? error;
       }
     }
     this.render();
-    let login = this.chat.state.account?.login;
-    this.chat.addEventListener("state", () => {
-      const now = this.chat.state.account?.login;
-      if (now === login) return;
-      login = now;
-      if (!now) this.forget();
-      else this.render();
-    });
+    this.chat.addEventListener("state", () => this.check());
     tabs?.addEventListener("message", () => this.readSettings().then(() => this.render(), () => {}));
   }
 
@@ -52,6 +47,19 @@ class Page {
 
   keep(name, value) {
     Promise.resolve(this.chat.setSetting(name, value)).then(() => tabs?.postMessage(name), () => {});
+  }
+
+  // Somebody has come or gone, in this tab or another one.
+  check() {
+    if (this.busy || this.login === this.chat.state.account?.login) return;
+    this.login = this.chat.state.account?.login;
+    if (!this.login) this.forget();
+    else this.readSettings().catch(() => {}).then(() => this.render());
+  }
+
+  setBusy(busy) {
+    this.busy = busy;
+    this.check();
   }
 
   // After leaving, the next person finds nothing of the last one; the look of the page is that of the browser.
@@ -96,9 +104,10 @@ class Page {
       const onRegistered = (account) => {
         this.newAccount = account;
         this.setSaved(false);
-        this.render();
       };
-      return { element: welcomePage({ chat, signal, onLanguage, onRegistered, onRecovered: () => this.setSaved(true) }) };
+      const onRecovered = () => this.setSaved(true);
+      const onBusy = (busy) => this.setBusy(busy);
+      return { element: welcomePage({ chat, signal, onLanguage, onRegistered, onRecovered, onBusy }) };
     }
     const prefs = {
       theme: () => this.settings.theme,
@@ -113,6 +122,7 @@ class Page {
   // A new screen, or the same one in another language: built anew, for nothing in it is worth keeping but the drafts.
   render({ focus = null } = {}) {
     const first = !this.ending;
+    this.login = this.chat.state.account?.login;
     this.ending?.abort();
     this.ending = new AbortController();
     const { element, show } = this.screen(this.ending.signal);

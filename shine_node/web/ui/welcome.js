@@ -1,6 +1,6 @@
 // Before there is an account in this browser: make one, or come back with a recovery key.
 import { button, h, setText } from "./dom.js";
-import { currentLanguage, errorText, LANGUAGES, t } from "./i18n.js";
+import { currentLanguage, errorText, hasText, LANGUAGES, t } from "./i18n.js";
 import { LOGIN } from "./text.js";
 
 function field(id, label, hint, attributes) {
@@ -9,7 +9,7 @@ function field(id, label, hint, attributes) {
 }
 
 // A form that runs one thing at a time and says what went wrong beside the button.
-function form({ title, parts, action, work, id }) {
+function form({ title, parts, action, work, id, onBusy }) {
   const said = h("p", { class: "form-error", role: "alert" });
   const submit = h("button", { type: "submit", class: "button primary" }, action);
   const element = h("form", { class: "card", "aria-labelledby": id, novalidate: true }, h("h2", { id }, title), ...parts, said, submit);
@@ -19,6 +19,7 @@ function form({ title, parts, action, work, id }) {
     setText(said, "");
     submit.disabled = true;
     element.setAttribute("aria-busy", "true");
+    onBusy(true);
     try {
       await work();
     } catch (error) {
@@ -26,6 +27,7 @@ function form({ title, parts, action, work, id }) {
     } finally {
       submit.disabled = false;
       element.removeAttribute("aria-busy");
+      onBusy(false);
     }
   });
   return element;
@@ -37,11 +39,12 @@ function refuse(input, text) {
   throw new Error(text);
 }
 
-function newAccount({ chat, onRegistered }) {
+function newAccount({ chat, onRegistered, onBusy }) {
   const login = field("login", t("welcome.login"), t("welcome.loginHint"), { autocomplete: "username", maxlength: "30", required: true });
   const token = field("token", t("welcome.token"), t("welcome.tokenHint"), {});
   const element = form({
     id: "new-title",
+    onBusy,
     title: t("welcome.new"),
     parts: [login.element, token.element],
     action: t("welcome.create"),
@@ -63,12 +66,13 @@ function newAccount({ chat, onRegistered }) {
   return element;
 }
 
-function comeBack({ chat, onRecovered }) {
+function comeBack({ chat, onRecovered, onBusy }) {
   const input = h("textarea", {
     id: "recovery-key", rows: "4", autocomplete: "off", autocapitalize: "none", spellcheck: "false", required: true, "aria-describedby": "recovery-hint",
   });
   return form({
     id: "back-title",
+    onBusy,
     title: t("welcome.back"),
     parts: [
       h("div", { class: "form-field" }, h("label", { for: "recovery-key" }, t("recovery.title")), input, h("p", { class: "hint", id: "recovery-hint" }, t("welcome.backHint"))),
@@ -77,8 +81,12 @@ function comeBack({ chat, onRecovered }) {
     async work() {
       input.removeAttribute("aria-invalid");
       if (!input.value.trim()) refuse(input, t("error.BAD_RECOVERY_KEY"));
-      await chat.recover(input.value);
-      input.value = "";
+      try {
+        await chat.recover(input.value);
+      } catch (error) {
+        if (hasText(`recover.${error?.code}`)) refuse(input, t(`recover.${error.code}`));
+        throw error;
+      }
       onRecovered();
     },
   });
@@ -92,9 +100,9 @@ function languages(onLanguage) {
   );
 }
 
-/** The first page: `onRegistered({login, recoveryKey})`, `onRecovered()`, `onLanguage(code)`. */
-export function welcomePage({ chat, onRegistered, onRecovered, onLanguage, signal }) {
-  const register = newAccount({ chat, onRegistered });
+/** The first page: `onRegistered({login, recoveryKey})`, `onRecovered()`, `onBusy(bool)`, `onLanguage(code)`. */
+export function welcomePage({ chat, onRegistered, onRecovered, onBusy, onLanguage, signal }) {
+  const register = newAccount({ chat, onRegistered, onBusy });
   const closed = h("p", { class: "card", hidden: true }, t("welcome.closed"));
   const server = h("p", { class: "server" });
   const status = h("p", { class: "status", role: "status" });
@@ -117,7 +125,7 @@ export function welcomePage({ chat, onRegistered, onRecovered, onLanguage, signa
     h("img", { src: "icon.svg", width: "64", height: "64", alt: "" }),
     h("h1", { id: "welcome-title", tabindex: "-1" }, t("welcome.title")),
     h("p", {}, t("welcome.what")), server, status,
-    h("div", { class: "cards" }, register, closed, comeBack({ chat, onRecovered })),
+    h("div", { class: "cards" }, register, closed, comeBack({ chat, onRecovered, onBusy })),
     languages(onLanguage),
   );
 }
@@ -134,11 +142,11 @@ export function insecurePage({ onLanguage }) {
   );
 }
 
-/** The store of the browser could not be opened. */
+/** The browser is too old, or its store could not be opened. */
 export function brokenPage({ error }) {
   return h(
     "main", { class: "page welcome", "aria-labelledby": "broken-title" },
     h("h1", { id: "broken-title", tabindex: "-1" }, t("broken.title")),
-    h("div", { class: "card" }, h("p", {}, t("broken.text")), h("p", { class: "hint" }, errorText(error)), button(t("page.reload"), "primary", () => location.reload())),
+    h("div", { class: "card" }, h("p", {}, t(error?.code === "NOT_SECURE" ? "broken.old" : "broken.text")), button(t("page.reload"), "primary", () => location.reload())),
   );
 }
