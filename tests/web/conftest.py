@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.web import Web, web
+from tests.web.serving import serve
+from tests.web.ui import Ui
 
 
 @pytest.fixture(scope="session")
@@ -14,3 +16,10 @@ def browser() -> Iterator[Web]:
     """The browser, started once."""
     with web() as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def ui(browser: Web) -> Iterator[Ui]:
+    """The page with the stand-in for its core."""
+    with serve() as (url, files):
+        yield Ui(browser, url, files)

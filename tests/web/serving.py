@@ -61,6 +61,8 @@ class Files:
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
     def __init__(self, files: Files, *arguments: object) -> None:
         self._files = files
         super().__init__(*arguments)  # type: ignore[arg-type]

@@ -143,7 +143,7 @@ export class Chat extends EventTarget {
 
   add(peer, given) {
     if (!this.histories.has(peer)) this.histories.set(peer, []);
-    const message = this.make(peer, { timeMs: Date.now(), ...given });
+    const message = this.make(peer, { timeMs: Date.now(), read: false, ...given });
     this.histories.get(peer).push(message);
     this.loaded.set(peer, (this.loaded.get(peer) ?? 0) + 1);
     this.changed(peer);

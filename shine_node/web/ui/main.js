@@ -11,6 +11,8 @@ import { settingsView } from "./settings.js";
 import { sidebar } from "./sidebar.js";
 import { excerpt } from "./text.js";
 
+const MOST_NEWS = 3; // said at once: after a time without a connection there can be many
+
 function placeholder() {
   return h("div", { class: "placeholder" }, h("img", { src: "icon.svg", width: "56", height: "56", alt: "" }), h("p", {}, t("main.choose")));
 }
@@ -19,14 +21,16 @@ function placeholder() {
 function announceNews(chat, signal) {
   const known = new Map(chat.dialogs().map((dialog) => [dialog.peer, dialog.last?.timeMs ?? 0]));
   chat.addEventListener("dialogs", () => {
+    const news = [];
     for (const { peer, last, unread } of chat.dialogs()) {
       const before = known.get(peer) ?? 0;
       if (!last || last.timeMs <= before) continue;
       known.set(peer, last.timeMs);
       if (!last.out && (unread > 0 || currentRoute().peer?.toLowerCase() === peer.toLowerCase())) {
-        announce(`${peer}: ${substitute(last) ?? excerpt(last.text, 300)}`);
+        news.push(`${peer}: ${substitute(last) ?? excerpt(last.text, 300)}`);
       }
     }
+    if (news.length) announce(news.slice(0, MOST_NEWS).join("\n"));
   }, { signal });
 }
 

@@ -127,7 +127,7 @@ class Page {
     this.ending = new AbortController();
     const { element, show } = this.screen(this.ending.signal);
     this.root.replaceChildren(element);
-    show?.({ focus: !first && !focus });
+    show?.({ focus: !focus });
     const target = focus ? element.querySelector(focus) : null;
     if (target) target.focus();
     else if (!show && !first) element.querySelector("h1")?.focus();
