@@ -46,7 +46,9 @@ class Files:
 
     def __init__(self) -> None:
         self.content = {
-            path.relative_to(WEB).as_posix(): path.read_bytes() for path in sorted(WEB.rglob("*")) if path.suffix in TYPES
+            path.relative_to(WEB).as_posix(): path.read_bytes()
+            for path in sorted(WEB.rglob("*"))
+            if path.suffix in TYPES
         }
         self.content[CORE] = STAND_IN.read_bytes()
         self.down = False

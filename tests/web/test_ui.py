@@ -189,7 +189,9 @@ def test_the_ticks(ui: Ui, locale: str, theme: str) -> None:
     ui.show(story, {"chats": {"bob": messages}}, "#/chat/bob", locale=locale, color_scheme=theme)
 
 
-@pytest.mark.parametrize(("read", "expected"), [(False, STATES), (True, ["waiting", "read", "read", "read", "refused"])])
+@pytest.mark.parametrize(
+    ("read", "expected"), [(False, STATES), (True, ["waiting", "read", "read", "read", "refused"])]
+)
 def test_a_read_receipt_beats_the_delivery_state(ui: Ui, read: bool, expected: list[str]) -> None:
     async def story(page: Page) -> list[str]:
         found: list[str] = await page.evaluate(
@@ -413,5 +415,10 @@ def test_days_are_separated(ui: Ui) -> None:
         assert len(labels) == 4
         assert labels[0] == "1 January 1970"
 
-    messages = [received("first", now_ms() - 3 * 3600_000), received("old", 3 * DAY), received("then", DAY), received("now", 0)]
+    messages = [
+        received("first", now_ms() - 3 * 3600_000),
+        received("old", 3 * DAY),
+        received("then", DAY),
+        received("now", 0),
+    ]
     ui.show(story, {"chats": {"bob": messages}}, "#/chat/bob", timezone_id="UTC")

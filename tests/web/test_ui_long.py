@@ -147,7 +147,9 @@ def test_a_day_old_list_keeps_its_times(ui: Ui) -> None:
     async def story(page: Page) -> list[str]:
         return await page.locator(".dialog .time").all_text_contents()
 
-    times = ui.show(story, {"chats": {"a": [received("x", 0)], "b": [received("x", 2 * DAY)], "c": [received("x", 400 * DAY)]}})
+    times = ui.show(
+        story, {"chats": {"a": [received("x", 0)], "b": [received("x", 2 * DAY)], "c": [received("x", 400 * DAY)]}}
+    )
     assert len(times[0]) == 5
     assert len(times[1]) == 3
     assert len(times[2]) == 10 or len(times[2]) == 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable
@@ -86,5 +87,12 @@ async def calls(page: Page, name: str) -> list[list[Any]]:
 
 
 async def eventually(page: Page, condition: str, argument: Any = None) -> None:
-    """Wait until an expression of JavaScript is true."""
-    await page.wait_for_function(condition, arg=argument)
+    """Wait until an expression of JavaScript, or what it promises, is true.
+
+    Asked from here: the page's policy keeps a waiting page from evaluating anything.
+    """
+    for _ in range(400):
+        if await page.evaluate(condition, argument):
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"this did not become true: {condition}")

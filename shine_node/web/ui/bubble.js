@@ -17,6 +17,9 @@ export function substitute(message) {
   return isInvisible(message.text) ? t("message.invisible") : null;
 }
 
+const foldText = (unfolded) => t(unfolded ? "message.showLess" : "message.showAll");
+
+// The buttons in a message are in no order of Tab: a chat is one stop, and the menu of a message has all of them.
 function body(message, unfolded, onFold) {
   const instead = substitute(message);
   if (instead !== null) return [h("p", { class: "text instead" }, instead)];
@@ -25,8 +28,7 @@ function body(message, unfolded, onFold) {
   const text = h("p", { class: "text", dir: "auto" }, shown);
   if (part === null) return [text];
   if (!unfolded) text.append("…");
-  const fold = button(t(unfolded ? "message.showLess" : "message.showAll"), "link fold", onFold);
-  fold.setAttribute("aria-expanded", String(unfolded));
+  const fold = button(foldText(unfolded), "link fold", onFold, { tabindex: "-1", "aria-expanded": String(unfolded) });
   return [text, fold];
 }
 
@@ -50,7 +52,7 @@ function trouble(message, actions) {
   const text = kind === "failed" ? t("tick.failed") : t("tick.refused", { reason: errorText(message.problem ?? "") });
   return h(
     "p", { class: "trouble" }, failedSign(), h("span", { class: "trouble-text" }, text),
-    message.text === null ? null : button(t("message.resend"), "link", () => actions.resend(message)),
+    message.text === null ? null : button(t("message.resend"), "link", () => actions.resend(message), { tabindex: "-1" }),
   );
 }
 
@@ -62,7 +64,7 @@ function sameLook(one, other) {
 
 /**
  * A message as a list item that can have the focus. `update` draws it again where it changed; `actions` are those of
- * the chat: {menu(message, anchor), resend(message)}.
+ * the chat: {any(message), menu(message, {anchor, back, fold}), resend(message)}.
  */
 export class Bubble {
   constructor(actions, peer) {
@@ -112,12 +114,14 @@ export class Bubble {
     this.unfolded = !this.unfolded;
     this.draw();
     if (!this.unfolded) this.element.scrollIntoView({ block: "nearest" });
-    this.box.querySelector(".fold")?.focus({ preventScroll: true });
+    this.element.focus({ preventScroll: true });
   }
 
   openMenu() {
     const seen = getComputedStyle(this.more).position !== "absolute"; // on a phone the message itself is the button
-    if (this.actions.any(this.message)) this.actions.menu(this.message, seen ? this.more : this.box, this.element);
+    if (!this.actions.any(this.message)) return;
+    const fold = this.box.querySelector(".fold") && { text: foldText(this.unfolded), icon: "down", act: () => this.fold() };
+    this.actions.menu(this.message, { anchor: seen ? this.more : this.box, back: this.element, fold });
   }
 
   onContextMenu(event) {

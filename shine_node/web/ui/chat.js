@@ -80,8 +80,8 @@ export function chatView({ chat, peer: asked, leave, signal }) {
     }
   }
 
-  function showMenu(message, anchor, back) {
-    const items = [];
+  function showMenu(message, { anchor, back, fold }) {
+    const items = fold ? [fold] : [];
     if (canResend(message)) items.push({ text: t("message.resend"), icon: "again", act: () => actions.resend(message) });
     if (typeof message.text === "string" && !message.deleted) {
       items.push({ text: t("message.copy"), icon: "copy", act: () => copy(message) });

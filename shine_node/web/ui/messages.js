@@ -68,8 +68,8 @@ export class Messages {
       this.pinned = false;
       this.render();
       this.nodes.get("unread")?.scrollIntoView({ block: "start" });
-      this.onScroll();
     } else this.render();
+    this.onScroll(); // what does not fill the screen has its beginning in sight
   }
 
   // Where the unread messages begin, or -1; `sure` if a message that was read stands before them.
