@@ -80,7 +80,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
-    def log_message(self, format: str, *arguments: object) -> None:
+    def log_message(self, *arguments: object) -> None:
         """Say nothing: the tests look at ``Files.asked``."""
 
 

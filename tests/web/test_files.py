@@ -22,8 +22,8 @@ FILES = sorted(path for path in WEB.rglob("*") if path.is_file())
 SCRIPTS = [path for path in FILES if path.suffix == ".js"]
 
 HARMFUL = re.compile(
-    r"innerHTML|outerHTML|insertAdjacentHTML|createContextualFragment|DOMParser|document\.write|srcdoc|\beval\(|new Function"
-    r"|javascript:|setAttribute\(\s*[\"'](?:style|on)|cssText|\son\w+=|style=|<style|localStorage\.setItem\(\s*[\"'](?!shine-theme)"
+    r"innerHTML|outerHTML|insertAdjacentHTML|createContextualFragment|DOMParser|document\.write|srcdoc|\beval\("
+    r"|new Function|javascript:|setAttribute\(\s*[\"'](?:style|on)|cssText|\son\w+=|style=|<style|localStorage\.setItem\(\s*[\"'](?!shine-theme)"
 )
 ADDRESS = re.compile(r"\b(?:https?|wss?)://[^\s\"'`<>)]+")
 OWN_ADDRESSES = re.compile(

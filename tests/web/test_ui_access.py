@@ -65,10 +65,12 @@ CONTRAST = """() => {
         const back = behind(node), found = ratio(over(rgba(style.color), back), back);
         const size = parseFloat(style.fontSize), large = size >= 24 || (size >= 18.66 && style.fontWeight >= 700);
         count += 1;
-        if (found < (large ? 3 : 4.5)) bad.push(`${node.className || node.tagName}: ${node.textContent.slice(0, 30)}: ${found.toFixed(2)}`);
+        const name = node.className || node.tagName;
+        if (found < (large ? 3 : 4.5)) bad.push(`${name}: ${node.textContent.slice(0, 30)}: ${found.toFixed(2)}`);
     }
     for (const tick of document.querySelectorAll(".tick, .icon")) {
-        if (!tick.checkVisibility() || tick.closest(":disabled") || getComputedStyle(tick.parentElement).opacity === "0") continue;
+        const hidden = getComputedStyle(tick.parentElement).opacity === "0";
+        if (!tick.checkVisibility() || tick.closest(":disabled") || hidden) continue;
         const back = behind(tick), found = ratio(over(rgba(getComputedStyle(tick).color), back), back);
         count += 1;
         if (found < 3) bad.push(`${tick.getAttribute("class")}: ${found.toFixed(2)}`);
@@ -153,8 +155,9 @@ def test_what_has_the_focus_can_be_seen(ui: Ui) -> None:
         look = """() => {
             const node = document.activeElement, style = getComputedStyle(node);
             const inner = node.matches("input[type=radio]") ? getComputedStyle(node.nextSibling) : style;
-            return node === document.body || inner.outlineStyle !== "none" || style.boxShadow !== "none"
-                || getComputedStyle(node.querySelector(".bubble") ?? node).outlineStyle !== "none" ? "" : node.outerHTML.slice(0, 100);
+            const bubble = getComputedStyle(node.querySelector(".bubble") ?? node);
+            const seen = inner.outlineStyle !== "none" || style.boxShadow !== "none" || bubble.outlineStyle !== "none";
+            return node === document.body || seen ? "" : node.outerHTML.slice(0, 100);
         }"""
         for path, stops in (("#/", 4), ("#/settings", 10), ("#/chat/bob", 6)):
             await page.evaluate("hash => { location.hash = hash; }", path)
@@ -249,7 +252,8 @@ def test_a_lack_of_contrast_would_be_found(ui: Ui) -> None:
 
 
 SMALL = """() => [...document.querySelectorAll("button, a, input, textarea, .choices label")]
-    .filter((node) => node.checkVisibility() && !node.closest(".spoken, p:not(.languages)") && !node.matches(".more, input[type=radio]"))
+    .filter((node) => node.checkVisibility() && !node.closest(".spoken, p:not(.languages)"))
+    .filter((node) => !node.matches(".more, input[type=radio]"))
     .map((node) => [node, node.getBoundingClientRect()])
     .filter(([node, box]) => box.width > 1 && (box.height < 43.5 || (box.width < 43.5 && node.tagName !== "LABEL")))
     .map(([node, box]) => `${node.className} ${node.textContent.slice(0, 20)} ${box.width} x ${box.height}`)"""
@@ -265,7 +269,8 @@ def test_a_finger_hits_what_it_aims_at(ui: Ui, path: str, scenario: dict[str, An
         assert await page.evaluate(SMALL) == []
         assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         sizes = await page.evaluate(
-            "[...document.querySelectorAll('input:not([type=radio]), textarea')].map((node) => parseFloat(getComputedStyle(node).fontSize))"
+            """() => [...document.querySelectorAll("input:not([type=radio]), textarea")]
+                .map((node) => parseFloat(getComputedStyle(node).fontSize))"""
         )
         assert all(size >= 16 for size in sizes), "iOS zooms into fields with smaller letters"
 

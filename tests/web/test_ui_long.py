@@ -12,8 +12,8 @@ from tests.web.ui import DAY, Ui, calls, eventually, received
 MOST_NODES = 200
 MANY = 100_000
 
-# Scrolls up by wheel-like steps. A message in sight must move by exactly the step, whatever is loaded above it. The page
-# is given a frame after each step to load, and the same message is looked at before and after.
+# Scrolls up by wheel-like steps. A message in sight must move by exactly the step, whatever is loaded above it. The
+# page is given time after each step to load, and the same message is looked at before and after.
 SCROLL_UP = """async ([steps, by]) => {
     const scroller = document.querySelector(".scroller"), list = document.querySelector(".timeline");
     const frame = () => new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
@@ -137,7 +137,10 @@ def test_a_list_of_thousands_of_chats_comes_in_as_one_scrolls(ui: Ui) -> None:
 def test_windows(ui: Ui, call: str, expected: dict[str, int]) -> None:
     async def story(page: Page) -> Any:
         return await page.evaluate(
-            f"async () => {{ const {{ newest, older, newer, around, moved }} = await import('./ui/window.js'); return {call}; }}"
+            f"""async () => {{
+                const {{ newest, older, newer, around, moved }} = await import("./ui/window.js");
+                return {call};
+            }}"""
         )
 
     assert ui.show(story) == expected

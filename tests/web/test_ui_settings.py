@@ -193,7 +193,10 @@ def test_enter_opens_the_first_one_and_escape_ends_the_search(ui: Ui) -> None:
 def test_a_late_answer_to_an_older_search_is_dropped(ui: Ui) -> None:
     async def story(page: Page) -> None:
         await page.evaluate("""() => {
-            standIn.search = (prefix) => new Promise((resolve) => { (standIn.late ??= {})[prefix] = () => resolve([prefix + "-found"]); });
+            standIn.late = {};
+            standIn.search = (prefix) => new Promise((resolve) => {
+                standIn.late[prefix] = () => resolve([prefix + "-found"]);
+            });
         }""")
         field = page.get_by_label("Find people")
         await field.fill("a")

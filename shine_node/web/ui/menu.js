@@ -10,7 +10,8 @@ function place(menu, anchor) {
   const { offsetWidth: width, offsetHeight: height } = menu;
   const below = at.bottom + GAP + height <= innerHeight;
   const left = Math.max(8, Math.min(at.right - width, innerWidth - width - 8));
-  const top = below ? at.bottom + GAP : Math.max(8, at.top - GAP - height);
+  const beside = below ? at.bottom + GAP : at.top - GAP - height;
+  const top = Math.max(8, Math.min(beside, innerHeight - height - 8)); // a message can be taller than the screen
   menu.style.setProperty("--left", `${left}px`);
   menu.style.setProperty("--top", `${top}px`);
 }
