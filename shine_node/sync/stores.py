@@ -79,7 +79,7 @@ class PeerStores:
             known_run = get_peer_run(txn, server)
         run = mark.partition("-")[0]
         if known_run != run:
-            await self._heard_anew(server, run, doubt)
+            await self._heard_anew(server, run, doubt if known_run else None)
         if echoed != kept:
             return False  # the caller has not said yet whether it holds that
         if restored and kept:

@@ -142,11 +142,13 @@ def test_what_was_in_doubt_when_a_server_was_started_anew_is_offered_to_it_again
     asyncio.run(story())
 
 
-def test_what_was_in_doubt_before_a_server_was_ever_heard_is_offered_to_it_again(tmp_path: Path) -> None:
+def test_the_first_run_of_a_server_puts_nothing_in_doubt(tmp_path: Path) -> None:
     async def story() -> None:
         async with room(tmp_path) as r:
             await r.doubts()
             await r.hear("run1-1", echoed=None)
+            assert await r.finish() == []
+            await r.hear("run2-1", echoed=None)
             assert await r.finish() == [0, 1, 2, 3]
 
     asyncio.run(story())
