@@ -112,7 +112,7 @@ def run_recover(arguments: argparse.Namespace) -> int:
     login, secret = parse_recovery_key(_read_recovery_key())
     path = key_file(arguments)
     account = asyncio.run(recover(path, login, secret, arguments.server))
-    print(f"{account.login} is at home at {_places(account)}; the keys are in {path}")
+    print(f"{account.login} is recovered, at {_places(account)}; the keys are in {path}")
     return OK
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -12,7 +14,7 @@ from websockets.asyncio.server import ServerConnection, serve
 
 from shine_node.client.connection import Connection
 
-__all__ = ["Refuse", "Script", "scripted", "scripted_url"]
+__all__ = ["Refuse", "Script", "scripted", "scripted_url", "served"]
 
 
 class Refuse(NamedTuple):
@@ -56,3 +58,19 @@ async def scripted(script: Script) -> AsyncIterator[Connection]:
     """Serve a script, and yield a connection to it."""
     async with scripted_url(script) as url, await Connection.open(url) as connection:
         yield connection
+
+
+@contextmanager
+def served(script: Script) -> Iterator[str]:
+    """Serve a script on a thread of its own, for what runs an event loop itself, and yield where."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    serving = scripted_url(script)
+    try:
+        yield asyncio.run_coroutine_threadsafe(serving.__aenter__(), loop).result(30)
+    finally:
+        asyncio.run_coroutine_threadsafe(serving.__aexit__(None, None, None), loop).result(30)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(30)
+        loop.close()
