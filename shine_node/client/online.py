@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from shine_node import __version__
 from shine_node.client.connection import ClientError, ConnectFailed, Connection, RequestRefused
 from shine_node.client.history import History
 from shine_node.client.identity import Identity
@@ -122,9 +121,7 @@ async def online(keys: Path, *, clock: Clock, max_events: int = 1024) -> AsyncIt
 
 async def _log_in(connection: Connection, server: AccessServer, keys: Path, account: Account, clock: Clock) -> None:
     saved = account.sessions.get(server.url)
-    session = await begin_session(
-        connection, account.identity, saved, clock=clock, client_info=f"shine-node {__version__}"
-    )
+    session = await begin_session(connection, account.identity, saved, clock=clock, client_info="shine-node")
     if session is not saved:
         await update_key_file(
             keys,
