@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,7 +13,6 @@ from shine_node.peers.directory import KnownPeer
 from shine_node.peers.repeats import Repeats
 from shine_node.peers.snapshot import printable
 from shine_node.peers.turns import Ending, Turn, ending
-from shine_node.peers.waiting import all_results
 from shine_node.protocol.access import AccessServer
 from shine_node.protocol.encoding import read_list, read_login, read_optional_text, read_text
 from shine_node.protocol.errors import (
@@ -29,14 +28,14 @@ from shine_node.protocol.errors import (
 )
 from shine_node.store.lineage import MAX_MARK_CHARACTERS, Lineage
 from shine_node.sync.paces import Paces
+from shine_node.sync.storing import AT_ONCE, SIDE_BY_SIDE, Storing
 
 __all__ = ["Pulled", "Puller"]
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 50
-"""Entries that are checked and committed together: enough to share commits, too few to be in the way of live ones."""
-SIDE_BY_SIDE = 2
+REMEMBERED = 500
+"""What a peer was asked for and has not acknowledged to it yet: no more, for a server of this program forgets it."""
 MAX_CURSOR_CHARACTERS = 1024
 MAX_SYNC_ID_CHARACTERS = 256
 """More than this server gives; what a peer gives goes back to it, five hundred in one frame."""
@@ -159,29 +158,61 @@ class Puller:
     async def _fetch(self, peer: KnownPeer, turn: Turn, refused: _Refused) -> Pulled:
         acks: list[str] = []
         cursor, stored, restored, told = turn.kept.pop(self._op, ""), 0, False, False
-        while True:
-            page = await self._ask(peer, acks, cursor, restored=restored)
-            told = told or restored
-            restored = not told and self._was_restored(page.store_mark)
-            acks = await self._take(peer.server_login, page.items, refused)
-            self._paces.came(peer.server_login, useful=bool(acks) or not page.more)
-            if acks:
-                stored += len(acks)
-                self._on_stored()
-            stands, cursor = page.cursor == cursor, page.cursor
-            if stands and page.more:
-                level = self._repeats.level(logging.WARNING, peer.server_login, "stands")
-                text = "%s gives the same page of %s for ever; the session ends"
-                log.log(level, text, peer.server_login, self._op)
-            more = page.more and not stands
-            if not (more or acks or restored):
-                return Pulled(stored, False)
-            if stands or turn.over():
-                if acks or restored:
-                    await self._tell(peer, acks, cursor, restored=restored)
-                if more:
-                    turn.kept[self._op] = cursor
-                return Pulled(stored, more)
+        turns = asyncio.Semaphore(SIDE_BY_SIDE)
+        pages: list[Storing] = []  # this one, and before it one of which the last stretch is being stored
+        try:
+            while True:
+                page = await self._ask(peer, acks, cursor, restored=restored)
+                told = told or restored
+                restored = not told and self._was_restored(page.store_mark)
+                pages.append(self._begin(peer.server_login, page.items, turns))
+                stands, cursor = page.cursor == cursor, page.cursor
+                more = page.more and not stands
+                acks = await self._end(pages, refused, but=1)
+                if more and pages[0].long and self._paces.limit(peer.server_login) + AT_ONCE <= REMEMBERED:
+                    acks += await pages[0].most()
+                else:
+                    acks += await self._end(pages, refused)
+                self._paces.came(peer.server_login, useful=bool(acks) or not page.more)
+                stored += self._note(acks)
+                if stands and page.more:
+                    level = self._repeats.level(logging.WARNING, peer.server_login, "stands")
+                    text = "%s gives the same page of %s for ever; the session ends"
+                    log.log(level, text, peer.server_login, self._op)
+                if not (more or acks or restored):
+                    return Pulled(stored, False)
+                if stands or turn.over():
+                    late = await self._end(pages, refused)
+                    stored += self._note(late)
+                    if acks or late or restored:
+                        await self._tell(peer, acks + late, cursor, restored=restored)
+                    if more:
+                        turn.kept[self._op] = cursor
+                    return Pulled(stored, more)
+        finally:
+            for storing in pages:
+                await storing.close()
+                refused.note(storing.items, storing.refusals)
+
+    def _begin(self, server_login: str, items: Sequence[Any], turns: asyncio.Semaphore) -> Storing:
+        """Begin to store the items of a page."""
+        shared: dict[str, bool] = {}
+        refusals = [self._look_at(item, server_login, shared) for item in items]
+        return Storing(items, refusals, lambda some: self._store(server_login, some), turns)
+
+    async def _end(self, pages: list[Storing], refused: _Refused, *, but: int = 0) -> list[str]:
+        """Wait until pages are stored, all but the last few, and return what is to be acknowledged of them."""
+        acks: list[str] = []
+        while len(pages) > but:
+            acks += await pages[0].rest()
+            refused.note(pages[0].items, pages[0].refusals)
+            del pages[0]
+        return acks
+
+    def _note(self, acks: Sequence[str]) -> int:
+        if acks:
+            self._on_stored()
+        return len(acks)
 
     def _was_restored(self, store_mark: str) -> bool:
         """Say whether this server's store lacks what the peer knows to have been in it: it was restored (stores.py)."""
@@ -214,32 +245,6 @@ class Puller:
         if restored:
             payload["restored"] = True
         return await self._peers.request(AccessServer(peer.server_login, peer.url), self._op, payload)
-
-    async def _take(self, server_login: str, items: Sequence[Any], refused: _Refused) -> list[str]:
-        """Store the items of a page and return the ``syncId`` of each that is stored, in their order.
-
-        One that stands for a refused item too is not among them: its acknowledgement would be of that one as well.
-        """
-        shared: dict[str, bool] = {}
-        refusals: list[Refusal | None] = [self._look_at(item, server_login, shared) for item in items]
-        good = iter([index for index, refusal in enumerate(refusals) if refusal is None])
-
-        async def store_stretches() -> None:
-            while indexes := list(itertools.islice(good, AT_ONCE)):
-                found = await self._store(server_login, [items[index] for index in indexes])
-                for index, refusal in zip(indexes, found, strict=True):
-                    refusals[index] = refusal
-
-        # While one stretch is being written to the disk, the signatures of the other are checked.
-        await all_results(store_stretches() for _ in range(SIDE_BY_SIDE))
-        refused.note(items, refusals)
-        stored, not_stored = [], set()
-        for item, refusal in zip(items, refusals, strict=True):
-            if refusal is None:
-                stored.append(item["syncId"])
-            elif isinstance(item, Mapping) and isinstance(item.get("syncId"), str):
-                not_stored.add(item["syncId"])
-        return [sync_id for sync_id in stored if sync_id not in not_stored]
 
     def _look_at(self, item: object, server_login: str, shared: dict[str, bool]) -> Refusal | None:
         """Return what is wrong with an item whatever it holds; ``shared`` remembers the owners of a page."""

@@ -31,6 +31,7 @@ from shine_node.protocol.errors import (
 )
 from shine_node.store.lineage import Lineage
 from shine_node.sync import pulling as pulling_module
+from shine_node.sync import storing as storing_module
 from shine_node.sync.paces import FIRST_REST
 from shine_node.sync.pulling import (
     BUSY_ROUNDS,
@@ -69,6 +70,9 @@ class World:
         """After how many pages a turn is over, 0 for never."""
         self.pages_of_turn = 0
         self.refuse: Callable[[str], Refusal | None] = lambda name: None
+        self.before_answer: Callable[[], None] = lambda: None
+        self.slow = ""
+        """The entry that is stored only after others."""
         self.puller = Puller(
             op=OP,
             peers=self,
@@ -86,6 +90,7 @@ class World:
     ) -> dict[str, Any]:
         assert (server, op, timeout) == (AccessServer(PEER.server_login, PEER.url), OP, None)
         self.note_asked(payload)
+        self.before_answer()
         answer = self.pages.pop(0) if self.pages else page(cursor=str(payload.get("cursor", "")))
         if isinstance(answer, Exception):
             raise answer
@@ -100,7 +105,8 @@ class World:
 
     async def apply(self, server_login: str, items: Sequence[Mapping[str, Any]]) -> list[Refusal | None]:
         assert server_login == PEER.server_login
-        await asyncio.sleep(0)
+        for _ in range(20 if any(one["syncId"] == self.slow for one in items) else 1):
+            await asyncio.sleep(0)
         refusals = [self.refuse(one["syncId"]) for one in items]
         self.stored += [one["syncId"] for one, refusal in zip(items, refusals, strict=True) if refusal is None]
         return refusals
@@ -485,12 +491,56 @@ def test_a_store_without_room_ends_the_session() -> None:
 
 
 def test_a_long_page_is_stored_in_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulling_module, "AT_ONCE", 3)
+    monkeypatch.setattr(storing_module, "AT_ONCE", 3)
     names = [f"id{number}" for number in range(10)]
     world = World(page(*map(item, names), cursor="1"))
     assert world.run() == 10
     assert sorted(world.stored) == sorted(names)
     assert world.asked[1]["ackSyncIds"] == names, "in their order, whichever stretch was done first"
+
+
+def test_the_next_page_is_asked_for_while_the_last_stretch_of_this_one_is_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(storing_module, "AT_ONCE", 2)
+    world = World(page(*map(item, "abcd"), cursor="1", more=True), page(*map(item, "efg"), cursor="2"))
+    stored_when_asked: list[list[str]] = []
+    world.before_answer = lambda: stored_when_asked.append(list(world.stored))
+    world.slow = "c"
+    assert world.run() == 7
+    assert [asked["ackSyncIds"] for asked in world.asked] == [[], ["a", "b"], ["c", "d", "e", "f", "g"]]
+    assert stored_when_asked[1] == ["a", "b"]
+    assert sorted(world.stored) == list("abcdefg")
+    assert world.news == 2
+
+
+def test_what_was_stored_late_is_told_where_the_turn_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storing_module, "AT_ONCE", 2)
+    world = World(page(*map(item, "abcd"), cursor="1", more=True))
+    world.pages_a_turn = 1
+    world.slow = "c"
+    assert world.take_turn() == Pulled(4, True)
+    assert [asked["ackSyncIds"] for asked in world.asked] == [[], ["a", "b", "c", "d"]]
+
+
+def test_so_much_is_asked_for_that_a_peer_remembers_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storing_module, "AT_ONCE", 2)
+    monkeypatch.setattr(pulling_module, "REMEMBERED", 100)
+    world = World(page(*map(item, "abcd"), cursor="1", more=True))
+    assert world.run() == 4
+    assert [asked["ackSyncIds"] for asked in world.asked] == [[], ["a", "b", "c", "d"]]
+
+
+def test_an_error_ends_what_is_under_way_and_tells_of_what_was_refused(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(storing_module, "AT_ONCE", 2)
+    world = World(page(7, *map(item, "abcd"), cursor="1", more=True), LinkLost("server2", OP))
+    world.slow = "c"
+    with pytest.raises(LinkLost):
+        world.run()
+    assert world.stored == ["a", "b"]
+    assert "1 of 5 entries" in caplog.text
 
 
 @pytest.mark.parametrize(("offered", "permanent", "asked"), [(True, True, 2), (False, True, 0), (True, False, 0)])
