@@ -40,7 +40,7 @@ def test_a_session_is_kept_for_the_next_time(tmp_path: Path, keys: Path) -> None
                     assert (at.server, at.user.login) == (home.access, "Alice")
                     [session] = (await at.connection.request("ListSessions", {}))["sessions"]
                     assert session["sessionId"] == load_key_file(keys).sessions[home.url].session_id
-                    assert session["clientInfoFromClient"].startswith("shine-node ")
+                    assert session["clientInfoFromClient"].startswith("shine-node")
                     assert [dialog async for dialog in at.history.dialogs()] == []
 
     run(story())
