@@ -150,8 +150,8 @@ export class Feed {
     if (!container) return this._unproven(chat, blob);
     const out = container.type % 2 === 0;
     const kind = out ? container.type - 1 : container.type;
-    if (kind === RECEIPT) this._receipt(chat, !out, container.reference);
-    else if (kind === TOMBSTONE) this._tombstone(chat, container.reference);
+    if (kind === RECEIPT) await this._receipt(chat, !out, container.reference);
+    else if (kind === TOMBSTONE) await this._tombstone(chat, container.reference);
     // What one writes to oneself is listed once, as outgoing.
     else if (kind === MESSAGE && (out || chat.key !== loginKey(this._own))) await this._message(chat, container, blob, deliveryState);
     this._changed(chat);
@@ -172,23 +172,24 @@ export class Feed {
     this._archive.save(chat, [chat.entries.get(entry.baseKey) ?? entry]);
   }
 
-  _receipt(chat, ofOwn, { timeMs }) {
+  async _receipt(chat, ofOwn, { timeMs }) {
     if (!chat.markRead(ofOwn, timeMs)) return;
-    if (!ofOwn) this._recount(chat);
     this._archive.save(chat);
+    if (!ofOwn && !this._recount(chat)) await this.dialogs();
   }
 
-  _tombstone(chat, reference) {
-    chat.remove(reference.baseKey);
-    this._recount(chat);
-    this._archive.remove(chat, reference);
+  async _tombstone(chat, { baseKey, timeMs }) {
+    chat.remove(baseKey);
+    this._archive.remove(chat, { baseKey, timeMs });
+    if (timeMs > chat.inReadMs && !this._recount(chat)) await this.dialogs();
   }
 
-  // The number is exact where all that is not read is loaded; else it is at least what is.
+  // Returns whether the number is exact: it is where all that is not read is loaded, else it is at least what is.
   _recount(chat) {
     const oldest = chat.sorted[0], count = chat.countUnread();
     const exact = chat.listed && (!chat.hasMore || (oldest && chat.inReadMs >= oldest.timeMs));
     chat.unread = exact ? count : Math.max(chat.unread, count);
+    return exact;
   }
 
   // The person has read up to a message that is on screen.
