@@ -35,15 +35,16 @@ function failed(problem) {
 export class Database {
   static async open(indexedDB) {
     if (!indexedDB) throw new ChatError("NO_STORE", "this browser keeps nothing for this page");
-    const request = indexedDB.open(NAME, VERSION);
-    request.onupgradeneeded = () => {
-      for (const [name, options] of Object.entries(STORES)) request.result.createObjectStore(name, options);
-    };
     const database = new Database();
+    let request = null;
     try {
+      request = indexedDB.open(NAME, VERSION);
+      request.onupgradeneeded = () => {
+        for (const [name, options] of Object.entries(STORES)) request.result.createObjectStore(name, options);
+      };
       database._idb = await within(LIMIT_MS, done(request), "opening the store");
     } catch (problem) {
-      request.onsuccess = () => request.result.close(); // should it still come
+      if (request) request.onsuccess = () => request.result.close(); // should it still come
       throw failed(problem);
     }
     // A newer page in another tab wants to change the store: this one lets go, and is of no use until it is loaded anew.

@@ -65,6 +65,7 @@ export class Link extends EventTarget {
   // The network or the person is back: no more waiting, and a connection that only seems to be there is found out.
   wake() {
     if (!this._wanted || this._held || globalThis.document?.visibilityState === "hidden") return;
+    this._tries = 0; // should a try that is under way fail, it began before
     if (this.state === "offline") {
       clearTimeout(this._retry);
       this._connect();

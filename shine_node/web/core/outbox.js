@@ -20,13 +20,19 @@ export class Outbox {
     Object.assign(this, { _db: db, _link: link, _locks: locks, _people: people, _identity: identity });
     Object.assign(this, { _changed: changed, _accepted: accepted, _refusedBy: refused });
     this.items = []; // in order of writing
+    this._changes = 0;
     this._busy = new Set(); // chats of which something is under way
     this._turn = null; // {signal} while this tab is the one that sends
   }
 
   async load() {
+    let stored, changes;
+    do {
+      changes = this._changes;
+      stored = await this._db.all("outbox");
+    } while (changes !== this._changes); // else something would be lost that was written meanwhile
     const known = new Map(this.items.map((item) => [item.id, item]));
-    this.items = await this._db.all("outbox");
+    this.items = stored;
     for (const item of this.items) item.shown = known.get(item.id)?.shown;
   }
 
@@ -40,24 +46,24 @@ export class Outbox {
     kept.id = await this._db.put("outbox", kept);
     kept.shown = shown;
     this.items.push(kept);
+    this._changes++;
     this._changed(kept);
     this._kick();
-    return kept;
   }
 
   // Puts something else in an item's place, or nothing.
   async replace(item, changes) {
-    const at = this.items.indexOf(item);
-    if (changes) {
-      const { shown, ...stored } = { ...item, ...changes };
-      await this._db.put("outbox", stored);
-      if (at >= 0) this.items[at] = { ...stored, shown };
-    } else {
-      await this._db.remove("outbox", item.id);
-      if (at >= 0) this.items.splice(at, 1);
-    }
+    const { shown, ...stored } = { ...item, ...changes };
+    if (changes) await this._db.put("outbox", stored);
+    else await this._db.remove("outbox", item.id);
+    this._put(item.id, changes ? [{ ...stored, shown }] : []);
     this._changed(item);
     this._kick();
+  }
+
+  _put(id, items) {
+    this.items = this.items.flatMap((other) => (other.id === id ? items : [other]));
+    this._changes++;
   }
 
   // Another tab has written or sent something.
@@ -146,7 +152,7 @@ export class Outbox {
     }
     await this._accepted(item, answer.deliveryState);
     await this._db.remove("outbox", item.id);
-    this.items = this.items.filter(({ id }) => id !== item.id);
+    this._put(item.id, []);
     this._changed(item);
   }
 
