@@ -23,8 +23,8 @@ SCRIPTS = [path for path in FILES if path.suffix == ".js"]
 
 HARMFUL = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|createContextualFragment|DOMParser|document\.write|srcdoc|\beval\("
-    r"|new Function|javascript:|setAttribute\(\s*[\"'](?:style|on)|cssText|\son\w+=|style=|<style"
-    r"|localStorage\.setItem\(\s*[\"'](?!shine-theme)"
+    r"|new Function|javascript:|setAttribute\(\s*[\"'](?:style|on)|cssText"
+    r"|\son\w+=|style=|<style|localStorage\.setItem\(\s*[\"'](?!shine-theme)"
 )
 ADDRESS = re.compile(r"\b(?:https?|wss?)://[^\s\"'`<>)]+")
 OWN_ADDRESSES = re.compile(

@@ -182,12 +182,15 @@ def test_enter_opens_the_first_one_and_escape_ends_the_search(ui: Ui) -> None:
         await field.press("Escape")
         await expect(field).to_have_value("")
         await expect(page.locator("nav .dialog", has_text="bob")).to_be_visible()
+        await field.fill("ze")
+        await field.press("Enter")  # before the server has answered
+        await expect(page.get_by_role("region", name="Chat with Zeno")).to_be_visible()
         await field.fill("zed")
         await field.press("Enter")
         await expect(page.get_by_role("region", name="Chat with zed")).to_be_visible()
         await expect(page.get_by_text("Write the first one to zed")).to_be_visible()
 
-    ui.show(story, {"chats": {"bob": [received("hi")]}})
+    ui.show(story, {"chats": {"bob": [received("hi")]}, "users": ["Zeno"], "delay": 300})
 
 
 def test_a_late_answer_to_an_older_search_is_dropped(ui: Ui) -> None:

@@ -45,8 +45,12 @@ export class Search {
     this.onActive(text !== "");
     if (text === "") return;
     this.logins = [];
+    this.answered = false;
+    this.answer = null;
     this.show(text, t("search.searching"));
-    this.timer = setTimeout(() => this.ask(text), PAUSE_MS);
+    this.timer = setTimeout(() => {
+      this.answer = this.ask(text);
+    }, PAUSE_MS);
   }
 
   async ask(text) {
@@ -60,6 +64,7 @@ export class Search {
     }
     if (number !== this.asked) return; // something else has been typed since
     this.logins = logins;
+    this.answered = true;
     const count = this.show(text, "");
     setText(this.found, said ?? (count ? plural("search.found", count) : t("search.none", { text })));
   }
@@ -98,9 +103,18 @@ export class Search {
     return [...this.list.querySelectorAll("a")];
   }
 
-  onSubmit(event) {
+  // Enter opens the first one found; typed faster than the server answers, it waits for what that knows.
+  async onSubmit(event) {
     event.preventDefault();
-    this.links()[0]?.click();
+    const text = this.input.value.trim();
+    if (text === "") return;
+    const number = this.asked;
+    if (!this.answered) {
+      clearTimeout(this.timer);
+      this.answer ??= this.ask(text);
+      await this.answer;
+    }
+    if (number === this.asked) this.links()[0]?.click();
   }
 
   onKey(event) {
