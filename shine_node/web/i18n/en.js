@@ -34,7 +34,7 @@ export default {
   "dialog.title": "Chats",
   "dialog.unread": "{n} unread message|{n} unread messages",
   "error.BAD_LOGIN": "A login has 1 to 30 Latin letters, digits, dots, hyphens or underscores, and begins with a letter or a digit.",
-  "error.BAD_RECOVERY_KEY": "This is not a whole recovery key. Paste all of it, with the login at its beginning.",
+  "error.BAD_RECOVERY_KEY": "This is not a whole recovery key. Paste all of it.",
   "error.BAD_SIGNATURE": "The server did not accept the signature of your key. Is this the newest recovery key?",
   "error.CLOCK": "The clock of this device is wrong. Set its time and try again.",
   "error.DEVICE_KEY_NOT_ACTUAL": "The keys of this account have been changed. Log in with the newest recovery key.",

@@ -106,8 +106,11 @@ export function welcomePage({ chat, onRegistered, onRecovered, onBusy, onLanguag
   const closed = h("p", { class: "card", hidden: true }, t("welcome.closed"));
   const server = h("p", { class: "server" });
   const status = h("p", { class: "status", role: "status" });
+  let asked = false;
   async function showServer() {
     setText(status, chat.state.link === "offline" ? t("welcome.offline") : "");
+    if (asked) return;
+    asked = true;
     try {
       const info = await chat.serverInfo();
       setText(server, [info.serverLogin, info.description].filter(Boolean).join(" — "));
@@ -115,7 +118,7 @@ export function welcomePage({ chat, onRegistered, onRecovered, onBusy, onLanguag
       register.hidden = info.registration === "closed";
       closed.hidden = info.registration !== "closed";
     } catch {
-      // Without an answer the page stays as it is; the form says what goes wrong.
+      asked = false; // again when the connection changes; until then the form says what goes wrong
     }
   }
   chat.addEventListener("state", showServer, { signal });
