@@ -146,8 +146,21 @@ def test_a_person_without_a_mouse_reaches_everything(ui: Ui) -> None:
         await press("Enter")
         assert await focused() == "Settings"
         await expect(page.get_by_role("heading", name="Sessions")).to_be_visible()
+        await press("Escape")
+        await expect(page.get_by_text("Choose a chat")).to_be_visible()
 
     ui.show(story, {"chats": CHATS})
+
+
+def test_who_begins_to_type_means_the_field(ui: Ui) -> None:
+    async def story(page: Page) -> None:
+        await page.locator(".message").first.focus()
+        await page.keyboard.type("so it is")
+        await expect(page.get_by_label("Message to bob")).to_have_value("so it is")
+        await page.get_by_label("Find people").press("c")
+        await expect(page.get_by_label("Find people")).to_have_value("c")
+
+    ui.show(story, {"chats": CHATS}, "#/chat/bob")
 
 
 def test_what_has_the_focus_can_be_seen(ui: Ui) -> None:
@@ -207,6 +220,9 @@ def test_a_message_that_comes_in_is_said_and_old_ones_are_not(ui: Ui) -> None:
         await page.evaluate("standIn.add('bob', { text: null, problem: 'bad-signature' })")
         await expect(live).to_contain_text("bob: Not shown")
         assert await page.locator("[role=log]").count() == 0
+        lost = await page.evaluate("standIn.add('carol', { out: true, text: 'x', state: 'accepted' }).key")
+        await page.evaluate("key => standIn.set('carol', key, { state: 'failed' })", lost)
+        await expect(live).to_have_text("carol: Message not delivered")
 
     ui.show(story, {"chats": CHATS}, "#/chat/bob")
 

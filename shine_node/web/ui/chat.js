@@ -102,7 +102,9 @@ export function chatView({ chat, peer: asked, leave, signal }) {
   chat.addEventListener("state", showState, { signal });
   showState();
   element.addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && !event.defaultPrevented) {
+    const isText = event.key.length === 1 && event.key !== " " && !event.ctrlKey && !event.metaKey && !event.altKey;
+    if (isText && !event.target.closest("input, textarea")) composer.focus(); // who begins to type means the field
+    else if (event.key === "Escape" && !event.defaultPrevented) {
       event.preventDefault();
       if (messages.list.contains(document.activeElement)) composer.focus();
       else leave();

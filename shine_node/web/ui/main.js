@@ -10,6 +10,7 @@ import { currentRoute, go } from "./router.js";
 import { settingsView } from "./settings.js";
 import { sidebar } from "./sidebar.js";
 import { excerpt } from "./text.js";
+import { tickOf } from "./ticks.js";
 
 const MOST_NEWS = 3; // said at once: after a time without a connection there can be many
 
@@ -17,12 +18,18 @@ function placeholder() {
   return h("div", { class: "placeholder" }, h("img", { src: "icon.svg", width: "56", height: "56", alt: "" }), h("p", {}, t("main.choose")));
 }
 
-// Says what comes in to a screen reader; what was there when the page was opened is no news.
+// Says what comes in, and what did not arrive, to a screen reader; what was there from the beginning is no news.
 function announceNews(chat, signal) {
+  const failed = (last) => last?.out && tickOf(last) === "failed";
   const known = new Map(chat.dialogs().map((dialog) => [dialog.peer, dialog.last?.timeMs ?? 0]));
+  const lost = new Set(chat.dialogs().filter(({ last }) => failed(last)).map(({ last }) => last.key));
   chat.addEventListener("dialogs", () => {
     const news = [];
     for (const { peer, last, unread } of chat.dialogs()) {
+      if (failed(last) && !lost.has(last.key)) {
+        lost.add(last.key);
+        news.push(`${peer}: ${t("tick.failed")}`);
+      }
       const before = known.get(peer) ?? 0;
       if (!last || last.timeMs <= before) continue;
       known.set(peer, last.timeMs);

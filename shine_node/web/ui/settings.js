@@ -5,8 +5,8 @@ import { fullTime } from "./dates.js";
 import { currentLanguage, errorText, LANGUAGES, t } from "./i18n.js";
 import { icon } from "./icons.js";
 import { attempt } from "./notices.js";
-import { recoveryPanel, SAVED } from "./recovery.js";
-import { routeTo } from "./router.js";
+import { recoveryPanel } from "./recovery.js";
+import { go, routeTo } from "./router.js";
 import { excerpt } from "./text.js";
 import { THEMES } from "./theme.js";
 
@@ -118,5 +118,8 @@ export function settingsView({ chat, theme, saved, onLanguage, onTheme, onSaved,
       ),
     ),
   );
+  element.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && !event.defaultPrevented) go({ name: "chats" });
+  });
   return { element, focus: () => title.focus(), onNewDay() {} };
 }

@@ -29,13 +29,9 @@ export function around(at, count) {
 }
 
 /**
- * The same messages after the list has changed: `at` is where the first one is now. One that showed the newest
- * message goes on doing so.
+ * The same messages after the list has changed: `at` is where the first one is now. One that showed the newest message
+ * takes in the new ones as long as there is room: what is being read stays.
  */
 export function moved({ start, end }, at, { hadNewest, count }) {
-  if (hadNewest) {
-    const to = count;
-    return { start: Math.max(at, to - MOST, 0), end: to };
-  }
-  return { start: at, end: Math.min(count, at + Math.max(end - start, STEP)) };
+  return { start: at, end: Math.min(count, at + (hadNewest ? MOST : Math.max(end - start, STEP))) };
 }
