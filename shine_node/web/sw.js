@@ -1,7 +1,7 @@
 // Keeps the page's files, exactly those of the list, so that the page opens without its server. The files of one
 // version are kept and dropped together: VERSION is made from all of them, and a change of it makes a new worker.
 
-const VERSION = "0a5b77c0ae7a3b59";
+const VERSION = "78f1ba287712fb28";
 
 const FILES = [
   "./",
