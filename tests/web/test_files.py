@@ -207,3 +207,42 @@ def test_each_text_is_used_and_each_used_one_is_there(dictionaries: dict[str, di
 def test_the_delivery_states_are_called_as_the_protocol_says(dictionaries: dict[str, dict[str, str]]) -> None:
     assert dictionaries["en"]["tick.failed"] == "Message not delivered"
     assert dictionaries["ru"]["tick.failed"] == "Сообщение не доставлено"
+
+
+# Nothing is left over
+
+NAMED_IMPORT = re.compile(r"^import \{([^}]*)\} from [\"']([^\"']+)[\"'];", re.MULTILINE)
+EXPORT = re.compile(r"^export (?:async )?(?:const|let|class|function)\*? ([\w$]+)", re.MULTILINE)
+FOR_TESTS = {"ui/router.js": {"parseRoute"}}
+"""What only its own module and the tests use."""
+
+
+def named_imports(text: str) -> list[str]:
+    return [
+        part.split(" as ")[-1].strip()
+        for names, _ in NAMED_IMPORT.findall(text)
+        for part in names.split(",")
+        if part.strip()
+    ]
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=name_of)
+def test_what_is_imported_is_used(path: Path) -> None:
+    text = read(path)
+    rest = NAMED_IMPORT.sub("", text)
+    unused = [name for name in named_imports(text) if not re.search(rf"(?<![\w$]){re.escape(name)}(?![\w$])", rest)]
+    assert unused == []
+
+
+def test_what_the_interface_exports_is_used_somewhere() -> None:
+    texts = {name_of(path): read(path) for path in SCRIPTS if name_of(path).split("/")[0] in ("ui", "app.js")}
+    used = {name for text in texts.values() for name in named_imports(text)}
+    left = {
+        name: set(EXPORT.findall(text)) - used - FOR_TESTS.get(name, set())
+        for name, text in texts.items()
+        if name.startswith("ui/")
+    }
+    # What a module exports for the tests alone is used in the module itself.
+    for name, exported in left.items():
+        for export in exported:
+            assert len(re.findall(rf"\b{export}\b", texts[name])) > 1, f"{name} exports {export}, which nothing uses"
