@@ -13,6 +13,7 @@ import threading
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, TypeVar
 
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
@@ -35,13 +36,18 @@ NO_BROWSER = (
 POLICY = "default-src 'self'; connect-src 'self' ws://127.0.0.1:*; script-src 'self' 'unsafe-inline'"
 
 
-def find_browser() -> str:
-    """Return the path of Chromium; without one the tests fail, and say what to install."""
+def find_browser() -> str | None:
+    """Return the path of Chromium, or None where there is none and ``SHINE_CHROMIUM`` does not ask for one.
+
+    Raises:
+        FileNotFoundError: ``SHINE_CHROMIUM`` names no program that can be run.
+    """
     named = os.environ.get("SHINE_CHROMIUM")
-    found = named or next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None or not os.access(found, os.X_OK):
-        raise FileNotFoundError(NO_BROWSER)
-    return found
+    if named is None:
+        return next(filter(None, map(shutil.which, NAMES)), None)
+    if not Path(named).is_file() or not os.access(named, os.X_OK):
+        raise FileNotFoundError(f"SHINE_CHROMIUM={named} is no program; {NO_BROWSER}")
+    return named
 
 
 class _Handler(SimpleHTTPRequestHandler):
@@ -106,14 +112,18 @@ class Web:
 
 
 @contextmanager
-def web() -> Iterator[Web]:
-    """Have a browser and the page's files for the length of a block."""
+def web(path: str) -> Iterator[Web]:
+    """Have a browser and the page's files for the length of a block.
+
+    Args:
+        path: the program, as from ``find_browser``.
+    """
     server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Handler, directory=str(WEB)))
     thread = threading.Thread(target=server.serve_forever, name="files of the page")
     thread.start()
     loop = LoopThread()
     try:
-        yield from _browse(loop, f"http://127.0.0.1:{server.server_port}")
+        yield from _browse(path, loop, f"http://127.0.0.1:{server.server_port}")
     finally:
         loop.close()
         server.shutdown()
@@ -121,8 +131,7 @@ def web() -> Iterator[Web]:
         server.server_close()
 
 
-def _browse(loop: LoopThread, url: str) -> Iterator[Web]:
-    path = find_browser()
+def _browse(path: str, loop: LoopThread, url: str) -> Iterator[Web]:
     flags = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium's sandbox does not run as root
     playwright = loop.run(async_playwright().start())
     try:
