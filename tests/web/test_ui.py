@@ -396,7 +396,9 @@ def test_news_are_counted_said_and_do_not_move_what_is_being_read(ui: Ui) -> Non
         await page.evaluate("standIn.add('carol', { text: 'news from carol' })")
         await expect(page.get_by_role("button", name="To 1 new message")).to_be_visible()
         assert abs(await scroller.evaluate("node => node.scrollTop") - before) < 2
-        await expect(page.locator("[aria-live=polite]")).to_have_text("carol: news from carol")
+        said = page.locator("[aria-live=polite]")
+        await expect(said).to_have_text("carol: news from carol")
+        await expect(said).to_have_text("", timeout=30_000)
         await expect(page.locator(".dialog", has_text="carol").locator(".badge")).to_contain_text("1 unread message")
         assert await page.title() == "(2) SHiNE"
         await page.get_by_role("button", name="To 1 new message").click()

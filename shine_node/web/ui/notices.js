@@ -3,9 +3,11 @@ import { button, h } from "./dom.js";
 import { errorText } from "./i18n.js";
 
 const SHOWN_MS = 6000;
+const SAID_MS = 2000; // a screen reader has its text by then
 let polite = null;
 let notes = null;
 let said = "";
+let forgetting = null;
 
 /** Puts the two regions into the page, once; a region that comes with its text would not be read out. */
 export function mountNotices() {
@@ -20,6 +22,9 @@ export function announce(text) {
   if (!polite) return;
   said = said === text ? `${text}\u00a0` : text;
   polite.textContent = said;
+  // What was said is not kept: it may be deleted meanwhile, or its reader gone.
+  clearTimeout(forgetting);
+  forgetting = setTimeout(() => polite.replaceChildren(), SAID_MS);
 }
 
 /** Shows a note for some seconds, or with an action until it is closed. */
