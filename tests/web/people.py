@@ -138,6 +138,11 @@ class Person:
         await message.get_by_role("button", name=self.says("message.actions")).click()
         await self.page.get_by_role("menuitem", name=self.says(action), exact=True).click()
 
+    async def reload(self) -> None:
+        """Load the page anew."""
+        await self.page.reload()
+        await self.page.locator("#app > :not(.splash)").wait_for()
+
     async def leave(self) -> None:
         """Go from a chat back to the list."""
         await self.page.keyboard.press("Escape")
@@ -176,10 +181,16 @@ class Person:
         chats = self.page.get_by_role("navigation", name=self.says("dialog.title"))
         await expect(chats.get_by_text(self.says("link.online"), exact=True)).to_be_visible()
 
+    async def offline(self) -> None:
+        """Wait until the page says since when there is no connection."""
+        chats = self.page.get_by_role("navigation", name=self.says("dialog.title"))
+        await expect(chats.get_by_text(self.says("link.offlineSince", time=""))).to_be_visible()
+
     async def switch_off(self) -> None:
-        """Stop their node."""
+        """Stop their node, and see that the page knows."""
         self.lost = True
         await self.server.stop()
+        await self.offline()
 
     # What must not happen
 
@@ -222,9 +233,7 @@ class Place:
 
 
 @asynccontextmanager
-async def _place(browser: Web, folder: Path, settings: dict[str, Any]) -> AsyncIterator[Place]:
-    shots = Path(os.environ.get("SHINE_SCREENSHOTS") or folder / "screenshots")
-    shots.mkdir(parents=True, exist_ok=True)
+async def _place(browser: Web, folder: Path, shots: Path, settings: dict[str, Any]) -> AsyncIterator[Place]:
     async with chat_nodes(folder, "server1", "server2", **settings) as servers:
         place = Place(browser, servers, shots)
         try:
@@ -244,9 +253,11 @@ def live(browser: Web, folder: Path, story: Callable[[Place], Awaitable[None]], 
     Args:
         settings: of both nodes, by section.
     """
+    shots = Path(os.environ.get("SHINE_SCREENSHOTS") or folder / "screenshots")
+    shots.mkdir(parents=True, exist_ok=True)
 
     async def told() -> None:
-        async with _place(browser, folder, settings) as place:
+        async with _place(browser, folder, shots, settings) as place:
             await story(place)
             assert [person.complaints for person in place.people] == [[] for _ in place.people]
 
