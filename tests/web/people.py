@@ -17,7 +17,7 @@ from typing import Any
 from playwright.async_api import BrowserContext, ConsoleMessage, Locator, Page, Request, WebSocket, expect
 
 from tests.support.chat import chat_nodes
-from tests.support.nodes import PATIENCE, LocalServer
+from tests.support.nodes import PATIENCE, LocalServer, Server
 from tests.support.tree import PACKAGE, ROOT
 from tests.support.web import Web
 
@@ -46,7 +46,7 @@ def texts(language: str) -> dict[str, str]:
 class Person:
     """Somebody in a browser profile of their own, at one node; ``page`` is the tab that they look at."""
 
-    def __init__(self, profile: BrowserContext, server: LocalServer, language: str, shots: Path) -> None:
+    def __init__(self, profile: BrowserContext, server: Server, language: str, shots: Path) -> None:
         self.profile = profile
         self.server = server
         self.language = language
@@ -62,7 +62,7 @@ class Person:
         self.page: Page
 
     @classmethod
-    async def visit(cls, browser: Web, server: LocalServer, language: str, shots: Path, **options: Any) -> Person:
+    async def visit(cls, browser: Web, server: Server, language: str, shots: Path, **options: Any) -> Person:
         """Open the page of a node in a new profile."""
         locale = {"en": "en-GB", "ru": "ru-RU"}[language]
         look = {"viewport": {"width": 1000, "height": 700}, "color_scheme": "light", **options}
