@@ -12,6 +12,7 @@ import uvloop
 
 from tests.bench.bench_due import FEW, measure_due
 from tests.bench.bench_idle import MESSAGES, measure_idle
+from tests.bench.bench_page import measure_page
 from tests.bench.bench_pairs import measure_memory, measure_pairs
 from tests.bench.bench_pool import measure_dead_peers, measure_pool
 from tests.bench.bench_sync import MESSAGES as TO_CATCH_UP
@@ -44,6 +45,8 @@ def main() -> None:
         figures += [Figure("— catch-up —"), *uvloop.run(measure_catch_up(folder / "sync", TO_CATCH_UP))]
         figures += uvloop.run(measure_nothing_new(folder / "few", folder / "full"))
     unpin()
+    with tempfile.TemporaryDirectory(prefix="shine-bench-", dir=options.dir) as name:
+        figures += [Figure("— the chat page in headless Chromium —"), *measure_page(Path(name))]
     logging.disable()  # of each dead peer there is one line
     figures += [Figure("— links to other servers —"), *uvloop.run(measure_pool(POOL_ROUNDS, POOL_OPERATIONS))]
     figures += uvloop.run(measure_dead_peers(DEAD_PEERS, DEAD_SECONDS))

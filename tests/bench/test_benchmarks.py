@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from tests.bench import bench_due, bench_idle, bench_pairs, bench_sync, measure
+from tests.bench import bench_due, bench_idle, bench_page, bench_pairs, bench_sync, measure
 from tests.bench.fill import add_delivered, open_store
 from tests.bench.measure import Figure, print_figures
+from tests.support.web import NO_BROWSER, find_browser
 
 
 @pytest.fixture(autouse=True)
@@ -76,6 +77,18 @@ def test_a_session_with_nothing_new(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             add_delivered(store, count)
     [figure] = uvloop.run(bench_sync.measure_nothing_new(tmp_path / "few", tmp_path / "many"))
     assert figure.met is not None
+
+
+@pytest.mark.skipif(find_browser() is None, reason=NO_BROWSER)
+def test_the_page(tmp_path: Path) -> None:
+    figures = bench_page.measure_page(tmp_path, visits=1, messages=3)
+    assert [figure.met is not None for figure in figures] == [True, True, True]
+
+
+def test_the_page_without_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_page, "find_browser", lambda: None)
+    [figure] = bench_page.measure_page(tmp_path)
+    assert figure.what == f"not measured: {NO_BROWSER}"
 
 
 def test_the_figures() -> None:
