@@ -12,15 +12,21 @@ export class Archive {
   constructor({ db, reader }) {
     this._db = db;
     this._reader = reader;
+    this._closed = false;
+  }
+
+  // Nothing is kept from now on: the account goes.
+  close() {
+    this._closed = true;
   }
 
   // Fills a history with the heads of all chats.
   async load(history) {
-    for (const head of await this._db.all("chats")) {
-      const chat = history.chat(head.peer);
-      Object.assign(chat, { unread: head.unread, outReadMs: head.outReadMs, inReadMs: head.inReadMs });
-      if (head.last && !chat.last) chat.last = await this._reader.entry(head.last, chat.key);
-    }
+    const load = async ({ peer, unread, outReadMs, inReadMs, last }) => {
+      const chat = Object.assign(history.chat(peer), { unread, outReadMs, inReadMs });
+      if (last) chat.last = await this._reader.entry(last, chat.key);
+    };
+    await Promise.all((await this._db.all("chats")).map(load));
   }
 
   // Fills a chat with its messages.
@@ -36,6 +42,7 @@ export class Archive {
 
   // Keeps a chat's head and some of its entries.
   async save(chat, entries = []) {
+    if (this._closed) return;
     const { key, peer, unread, outReadMs, inReadMs, last } = chat;
     const head = { key, peer, unread, outReadMs, inReadMs, last: last && rowOf(key, last) };
     try {
@@ -51,6 +58,7 @@ export class Archive {
 
   // Removes a message's text, whether it is kept here or not.
   async remove(chat, { timeMs, baseKey }) {
+    if (this._closed) return;
     try {
       const row = await this._db.get("messages", [chat.key, timeMs, baseKey]);
       if (row) await this._db.put("messages", { ...row, deleted: true, blob: null });

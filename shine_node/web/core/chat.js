@@ -147,6 +147,8 @@ export class Chat extends EventTarget {
     this._leaving = true; // the server ends the connection, which is no news then
     await goodbye?.catch(() => {});
     this._link.stop();
+    this._messages?.close();
+    this._tabs.postMessage({ kind: "leaving" });
     await this._db.forget();
     await this._goOn(null);
     this._leaving = false;
@@ -262,6 +264,9 @@ export class Chat extends EventTarget {
   async _heed(message) {
     if (message.kind === "account") {
       await this._goOn(await this._account.stored());
+    } else if (message.kind === "leaving") {
+      this._link.stop();
+      this._messages?.close(); // it must not keep anything any more
     } else if (message.kind === "session") {
       if (this._problem?.code === "SESSION_CLOSED") this.reconnect();
     } else await this._messages?.told(message);

@@ -22,6 +22,12 @@ export class Feed {
     this._refreshing = new Map();
     this._events = Promise.resolve();
     this._waiting = 0;
+    this._turn = 0;
+  }
+
+  // A new connection: what happened before it was not told.
+  begin() {
+    this._turn++;
   }
 
   // All chats with their newest messages.
@@ -48,7 +54,7 @@ export class Feed {
     this._changed(chat);
   }
 
-  // The newest page of a chat, and as many more as replace what is loaded.
+  // The newest page of a chat; on a new connection as many more as replace what is loaded.
   refresh(chat) {
     let running = this._refreshing.get(chat);
     if (!running) {
@@ -59,15 +65,20 @@ export class Feed {
   }
 
   async _refresh(chat) {
-    const before = new Map(chat.entries);
+    const before = new Map(chat.entries), turn = this._turn;
     const oldest = chat.listed ? chat.sorted[0] : null;
-    const entries = [];
-    let page = { cursor: null, hasMore: true };
-    do {
-      page = await this._page(chat, page.cursor, oldest ? REFRESH_PAGE : PAGE);
-      entries.push(...page.entries);
-    } while (page.hasMore && oldest && entries.length < MOST_REFRESHED && entries.at(-1)?.timeMs > oldest.timeMs);
-    chat.replaceWith(entries, before, page);
+    let page = await this._page(chat, null, PAGE);
+    if (chat.listed && chat.turn === turn && page.entries.some(({ baseKey }) => before.has(baseKey))) {
+      for (const entry of page.entries) chat.put(entry, { listed: true });
+    } else {
+      const entries = [...page.entries];
+      while (page.hasMore && oldest && entries.length < MOST_REFRESHED && entries.at(-1)?.timeMs > oldest.timeMs) {
+        page = await this._page(chat, page.cursor, REFRESH_PAGE);
+        entries.push(...page.entries);
+      }
+      chat.replaceWith(entries, before, page);
+      chat.turn = turn;
+    }
     this._recount(chat);
     this._archive.save(chat, chat.sorted.slice(-REFRESH_PAGE));
     this._changed(chat);

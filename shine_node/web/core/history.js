@@ -4,6 +4,8 @@ import { equal } from "./bytes.js";
 import { replaces } from "./container.js";
 import { loginKey } from "./logins.js";
 
+const MOST_EARLY = 100;
+
 // The order of a chat, oldest first.
 export function inOrder(a, b) {
   if (a.timeMs !== b.timeMs) return a.timeMs < b.timeMs ? -1 : 1;
@@ -23,6 +25,7 @@ export class ChatHistory {
     this.hasMore = true;
     this.loaded = false; // from the store at least
     this.listed = false; // from the server, without gaps
+    this.turn = 0; // of the connection with which it was listed as a whole
     this._removed = new Set(); // tombstones may come before their messages
     this._early = new Map(); // baseKey → delivery state that came before the answer that the server has the message
     this._sorted = null;
@@ -66,8 +69,13 @@ export class ChatHistory {
   setDelivery(baseKey, deliveryState) {
     const known = this.entries.get(baseKey);
     if (known) this.put({ ...known, deliveryState }, { listed: true });
-    else this._early.set(baseKey, deliveryState);
+    else if (this.loaded) this._expect(baseKey, deliveryState);
     if (this.last?.baseKey === baseKey) this.last = { ...this.last, deliveryState };
+  }
+
+  _expect(baseKey, deliveryState) {
+    this._early.set(baseKey, deliveryState);
+    if (this._early.size > MOST_EARLY) this._early.delete(this._early.keys().next().value);
   }
 
   // A receipt covers all messages of one direction up to the time of its reference. Returns whether it covers more.

@@ -60,11 +60,13 @@ export class Messages {
 
   close() {
     this._closed = true;
+    this._archive.close();
     this.offline();
   }
 
   // The link is there: what happened meanwhile is found again, and what waits is sent.
   online() {
+    this._feed.begin();
     this._outbox.start();
     this._catchUp();
   }
@@ -273,7 +275,7 @@ export class Messages {
   async _showWaiting() {
     for (const item of this._outbox.items) {
       this._history.chat(item.to);
-      if (item.shown !== undefined && item.shown !== null) continue;
+      if (item.shown !== null) continue;
       if (item.kind !== "message" && item.kind !== "edit") continue;
       item.shown = item.text ?? (await this._reader.text(parseContainer(item.outgoing))).text;
     }

@@ -1,5 +1,6 @@
 // What waits to be sent: signed pairs in the browser's store, sent by one tab at a time, in order for each chat.
 
+import { equal } from "./bytes.js";
 import { MESSAGE, pairPayload, RECEIPT, SEALED, signPair, signReference, TOMBSTONE } from "./container.js";
 import { pauseMs } from "./link.js";
 import { baseKey } from "./logins.js";
@@ -32,8 +33,12 @@ export class Outbox {
       stored = await this._db.all("outbox");
     } while (changes !== this._changes); // else something would be lost that was written meanwhile
     const known = new Map(this.items.map((item) => [item.id, item]));
+    for (const item of stored) {
+      const before = known.get(item.id);
+      const same = before && (before.incoming ? item.incoming && equal(before.incoming, item.incoming) : !item.text || item.text === before.text);
+      item.shown = same ? before.shown : null;
+    }
     this.items = stored;
-    for (const item of this.items) item.shown = known.get(item.id)?.shown;
   }
 
   ofChat(peer) {
@@ -122,10 +127,7 @@ export class Outbox {
       } catch (problem) {
         if (signal.aborted) return;
         const pause = Math.max(problem.retryAfterMs ?? 0, pauseMs(tries++));
-        await new Promise((resolve) => {
-          const timer = setTimeout(resolve, pause);
-          signal.addEventListener("abort", () => (clearTimeout(timer), resolve()), { once: true });
-        });
+        await rest(pause, signal);
       }
     }
   }
@@ -179,4 +181,15 @@ export class Outbox {
     const pair = await signPair(device, { from, to, timeMs, nonce, revisionMs }, MESSAGE, SEALED, bodies);
     return { ...item, text: null, ...pair };
   }
+}
+
+// Waits so long, or until the signal.
+async function rest(ms, signal) {
+  let done;
+  await new Promise((resolve) => {
+    done = resolve;
+    setTimeout(resolve, ms);
+    signal.addEventListener("abort", resolve);
+  });
+  signal.removeEventListener("abort", done);
 }

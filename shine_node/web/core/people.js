@@ -114,11 +114,6 @@ export class People {
     await this._db.put("people", person);
     return person;
   }
-
-  forget() {
-    this._known.clear();
-    this._missed.clear();
-  }
 }
 
 // Nothing is sealed for somebody whose root key has changed: that is somebody else.
