@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 
 from shine_node.cli.commands import build_parser
+from shine_node.cli.lines import change_fields, message_fields
+from shine_node.client.history import Message, Problem
+from shine_node.client.ledger import Change
 from shine_node.config import config_from_mapping
+from shine_node.protocol.keys import MessageId
 from tests.support.vectors import REPOSITORY
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
@@ -36,7 +40,19 @@ def test_each_command_is_one(command: str) -> None:
 
 def test_the_commands_of_a_node_are_all_shown() -> None:
     commands = {found[1] for found in re.finditer(rf"{re.escape(PROGRAM)}([a-z]+)", README)}
-    assert commands >= {"init", "check", "run", "demo", "user", "status"}
+    assert commands >= {"init", "check", "run", "demo", "user", "status", "account", "send", "inbox", "watch"}
+
+
+def test_the_fields_of_the_json_lines_are_all_told() -> None:
+    key = MessageId("alice", "bob", 1, 2)
+    message = Message(key, "bob", True, 0, "x", "accepted", False, False, None)
+    fields = {*message_fields(message), *change_fields(Change("state", key, "bob", True, "failed")), "error"}
+    told = {
+        name for row in re.findall(r"^\| (`[^|]+) \|", README, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
+    }
+    assert fields <= told
+    problems = {value for name, value in vars(Problem).items() if name.isupper()}
+    assert all(f"`{problem}`" in README for problem in problems)
 
 
 def test_the_settings_make_a_configuration(tmp_path: Path) -> None:

@@ -15,12 +15,13 @@ from tests.cli.program import LAUNCHER, run_program, write_config
 def test_help_names_every_command(capsys):
     assert run_command(["--help"]) == 0
     shown = capsys.readouterr().out
-    assert all(f"\n    {name} " in shown for name in ("run", "init", "check", "demo", "user", "status"))
+    names = ("run", "init", "check", "demo", "user", "status", "account", "send", "inbox", "watch")
+    assert all(f"\n    {name} " in shown for name in names)
     assert run_command(["--version"]) == 0
     assert capsys.readouterr().out == f"shine-node {__version__}\n"
 
 
-@pytest.mark.parametrize("words", [[], ["dance"], ["run", "--nothing"], ["user"], ["init"]])
+@pytest.mark.parametrize("words", [[], ["dance"], ["run", "--nothing"], ["user"], ["init"], ["account"], ["send"]])
 def test_a_wrong_command_line(words, capsys):
     assert run_command(words) == 2
     shown, said = capsys.readouterr()
@@ -107,10 +108,28 @@ def test_a_terminal_that_lacks_the_letters(tmp_path):
     assert "\\u0416 \\udcff/node.toml has no mistakes" in found.stdout
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["account", "new"], "Prints the recovery key."),
+        (["account", "recover"], "Reads a recovery key from the terminal or the standard input"),
+        (["account", "show"], "without going online"),
+        (["send"], "Exit status: 0 accepted or delivered (with --wait: delivered), 1 refused, failed, or no answer"),
+        (["inbox"], "with --unread the oldest of those that came in and are unread"),
+        (["watch"], "misses nothing and shows nothing twice"),
+    ],
+)
+def test_help_of_the_client(words, told, capsys):
+    assert run_command([*words, "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert told in shown
+    assert "--keys FILE" in shown
+
+
 def test_help_needs_no_libraries():
     program = (
         "import sys; sys.path.insert(0, sys.argv[1]); from shine_node.cli import main; main(['--help']);"
-        "print(sorted({'nacl', 'lmdb', 'orjson', 'uvloop', 'websockets'} & set(sys.modules)))"
+        "print(sorted({'nacl', 'lmdb', 'orjson', 'uvloop', 'websockets', 'cryptography'} & set(sys.modules)))"
     )
     found = subprocess.run(
         [sys.executable, "-c", program, str(LAUNCHER.parent)], capture_output=True, text=True, timeout=60, check=True

@@ -1,7 +1,20 @@
 import argparse
+import os
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
-from shine_node.cli.common import DEFAULT_CONFIG, add_config_option, complain
+import pytest
+
+from shine_node.cli.common import (
+    DEFAULT_CONFIG,
+    add_config_option,
+    add_keys_option,
+    complain,
+    drop_output,
+    key_file,
+    number_between,
+)
 
 
 def test_every_line_of_a_complaint_names_the_program(capsys):
@@ -14,3 +27,28 @@ def test_the_configuration_file():
     add_config_option(parser)
     assert parser.parse_args([]).config == DEFAULT_CONFIG
     assert parser.parse_args(["--config", "x.toml"]).config == Path("x.toml")
+
+
+def test_the_key_file(monkeypatch, tmp_path):
+    parser = argparse.ArgumentParser()
+    add_keys_option(parser)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert key_file(parser.parse_args([])) == tmp_path / "shine-node" / "keys.json"
+    assert key_file(parser.parse_args(["--keys", "x.json"])) == Path("x.json")
+
+
+def test_numbers():
+    read = number_between(1, 500)
+    assert [read(text) for text in ("1", "007", "500")] == [1, 7, 500]
+    for text in ("0", "501", "-1", "1.5", "", "x", "²", "1" * 5000):
+        with pytest.raises(argparse.ArgumentTypeError, match="a whole number from 1 to 500"):
+            read(text)
+
+
+def test_output_that_nobody_reads():
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as stream, redirect_stdout(stream):
+        print("this goes nowhere", end="")
+        drop_output()
+        sys.stdout.flush()

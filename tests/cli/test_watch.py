@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import pytest
 
 from shine_node.cli import output
 from shine_node.cli.commands import run_command
+from shine_node.cli.node_process import ReservedPort
 from shine_node.client.keyfile import Account, create_key_file
 from shine_node.protocol.access import AccessServer
 from tests.cli.homes import Person, home
@@ -94,45 +95,59 @@ def test_all_that_happens_in_one_chat(tmp_path: Path, capsys: Any) -> None:
             assert (later["type"], later["key"], later["out"]) == ("read", answer["key"], True)
 
 
-def test_what_comes_while_the_connection_is_lost(tmp_path: Path, capsys: Any) -> None:
-    with home(tmp_path / "home") as url:
-        alice, bob = (Person(login, tmp_path, url, capsys) for login in ("Alice", "Bob"))
-        port = url.rpartition(":")[2].removesuffix("/ws")
-    fixed: dict[str, Any] = {"server": {"listen": f"127.0.0.1:{port}"}}
-    with home(tmp_path / "home", **fixed), watching(alice.keys, "--json") as process:
-        session = json.loads(alice.keys.read_text())["sessions"][url]["sessionId"]
-        assert process.stderr is not None
-        closing = run_program("inbox", "--keys", alice.keys)  # another program with the same session does no harm
-        assert closing.returncode == 0 and session
-        assert bob("send", "alice", "hello")[0] == 0
-        assert read_line(process)["text"] == "hello"
+def test_over_a_restart_of_the_server(tmp_path: Path, capsys: Any) -> None:
+    with ReservedPort() as port, ExitStack() as stack:
+        server = {"listen": f"127.0.0.1:{port.number}"}
+        with home(tmp_path / "home", server=server) as url:
+            alice, bob = (Person(login, tmp_path, url, capsys) for login in ("Alice", "Bob"))
+            process = stack.enter_context(watching(alice.keys, "--json"))
+            assert bob("send", "alice", "before")[0] == 0
+            assert read_line(process)["text"] == "before"
+        with home(tmp_path / "home", server=server):
+            assert bob("send", "alice", "after")[0] == 0
+            assert read_line(process)["text"] == "after"
+            process.terminate()
+            shown, said = process.communicate(timeout=SECONDS)
+            assert (process.returncode, shown) == (0, "")
+            assert "trying again in" in said and said.endswith(f"shine-node: watching Alice at {url}\n")
 
 
 class Files:
     """The standard streams of this process as files, which can be read while a command runs."""
 
-    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, folder: Path) -> None:
         self.out, self.err = folder / "out", folder / "err"
-        for name, path in (("stdout", self.out), ("stderr", self.err)):
-            patch.setattr(sys, name, path.open("w", buffering=1))
 
-    def close(self) -> None:
-        sys.stdout.close()
-        sys.stderr.close()
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        with (
+            self.out.open("w", buffering=1) as out,
+            self.err.open("w", buffering=1) as err,
+            redirect_stdout(out),
+            redirect_stderr(err),
+        ):
+            yield
 
 
-def meanwhile(act: Callable[[], None]) -> threading.Thread:
-    """Do something on a thread while a command runs on this one, and end the command then."""
+@contextmanager
+def meanwhile(act: Callable[[], None], *, then_end: bool) -> Iterator[None]:
+    """Do something on a thread while the block runs a command on this one, and end the command then if wanted."""
+    ended = threading.Event()
 
     def run() -> None:
         try:
             act()
         finally:
-            os.kill(os.getpid(), signal.SIGTERM)
+            if then_end and not ended.is_set():
+                os.kill(os.getpid(), signal.SIGTERM)
 
     thread = threading.Thread(target=run)
     thread.start()
-    return thread
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def until(check: Callable[[], bool]) -> None:
@@ -143,21 +158,19 @@ def until(check: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_in_this_process(as_json: bool, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_this_process(as_json: bool, tmp_path: Path, capsys: Any) -> None:
     with home(tmp_path / "home") as url:
         alice, bob = (Person(login, tmp_path, url, capsys) for login in ("Alice", "Bob"))
-        with monkeypatch.context() as patched:
-            files = Files(tmp_path, patched)
+        files = Files(tmp_path)
+        with files.used():
 
             def act() -> None:
                 until(lambda: "watching Alice" in files.err.read_text())
                 run_program("send", "alice", "hello", "--keys", bob.keys)
                 until(lambda: files.out.read_text().endswith("\n"))
 
-            thread = meanwhile(act)
-            assert run_command(["watch", "--keys", str(alice.keys), *(["--json"] if as_json else [])]) == 0
-            thread.join()
-            files.close()
+            with meanwhile(act, then_end=True):
+                assert run_command(["watch", "--keys", str(alice.keys), *(["--json"] if as_json else [])]) == 0
         [line] = files.out.read_text().splitlines()
         assert json.loads(line)["text"] == "hello" if as_json else line[21:] == "bob: hello"
 
@@ -169,20 +182,16 @@ def test_a_reader_who_has_gone_when_a_line_is_written(
     with home(tmp_path / "home") as url:
         alice, bob = (Person(login, tmp_path, url, capsys) for login in ("Alice", "Bob"))
         reader, writer = os.pipe()
-        with monkeypatch.context() as patched, os.fdopen(writer, "w") as stream:
-            files = Files(tmp_path, patched)
-            patched.setattr(sys, "stdout", stream)
+        files = Files(tmp_path)
+        with files.used(), os.fdopen(writer, "w") as stream, redirect_stdout(stream):
 
             def act() -> None:
                 until(lambda: "watching Alice" in files.err.read_text())
                 os.close(reader)
                 run_program("send", "alice", "hello", "--keys", bob.keys)
 
-            thread = threading.Thread(target=act)
-            thread.start()
-            assert run_command(["watch", "--keys", str(alice.keys)]) == 0
-            thread.join()
-            sys.stderr.close()
+            with meanwhile(act, then_end=False):
+                assert run_command(["watch", "--keys", str(alice.keys)]) == 0
 
 
 def test_a_server_that_does_not_let_it_in(tmp_path: Path, capfd: Any) -> None:
