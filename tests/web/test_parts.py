@@ -232,11 +232,12 @@ def test_without_locks_a_tab_sends_all_the_same(browser: Web, tmp_path: Path) ->
     browser.run(story())
 
 
-def test_without_chromium_the_tests_say_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_chromium_nothing_is_found_unless_one_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv("SHINE_CHROMIUM", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(FileNotFoundError, match="apt install chromium"):
-        find_browser()
+    assert find_browser() is None
     monkeypatch.setenv("SHINE_CHROMIUM", str(tmp_path / "none"))
     with pytest.raises(FileNotFoundError, match="SHINE_CHROMIUM"):
         find_browser()
