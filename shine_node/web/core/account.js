@@ -35,9 +35,12 @@ export class Account {
   }
 
   async recover(text, serverLogin) {
-    const identity = await this._identity(await readRecoveryText(text));
-    const known = await this._link.request("GetUserAccess", { login: identity.login });
-    if (!known.exists) throw new ChatError("USER_NOT_FOUND", "this server does not know this login");
+    const { login, secret } = await readRecoveryText(text);
+    const known = await this._link.request("GetUserAccess", { login });
+    if (!known.exists || loginKey(known.login) !== loginKey(login)) {
+      throw new ChatError("USER_NOT_FOUND", "this server does not know this login");
+    }
+    const identity = await this._identity({ login: known.login, secret }); // the case of the text does not count
     if (known.solanaKey !== toBase64(identity.root.public)) {
       throw new ChatError("ROOT_KEY_MISMATCH", "the login belongs to another key here");
     }

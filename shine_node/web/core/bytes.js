@@ -1,7 +1,7 @@
-// Bytes and their texts: UTF-8, hexadecimal, Base64 (RFC 4648 §4, strict) and the Base32 of recovery keys.
+// Bytes and their texts: UTF-8, hexadecimal, Base64 (RFC 4648 §4, strict) and the Base32 of recovery keys (§6, no padding).
 
 // Crockford's alphabet: no I, L, O or U, so that what is copied by hand can be read back.
-const BASE32 = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+const BASE32 = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 
 const encoder = new TextEncoder();
 const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
@@ -93,9 +93,9 @@ export function toBase32(bytes) {
   return bits ? text + BASE32[(value << (5 - bits)) & 31] : text;
 }
 
-// Takes any case, spaces and dashes, and O, I and L for the digits that they look like. Returns null for anything else.
+// Takes any case, spaces and dashes. Returns null for anything else that toBase32 does not write.
 export function fromBase32(text) {
-  const clean = text.toUpperCase().replace(/[\s\p{Pd}]/gu, "").replace(/O/g, "0").replace(/[IL]/g, "1");
+  const clean = text.toUpperCase().replace(/[\s\p{Pd}]/gu, "");
   const bytes = [];
   let value = 0, bits = 0;
   for (const character of clean) {

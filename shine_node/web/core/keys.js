@@ -1,13 +1,12 @@
 // A person's keys: three seeds from one secret, Ed25519 through WebCrypto, and the recovery key as text.
 
-import { concat, equal, fromBase32, fromBase64Url, fromUtf8, random, sha256, toBase32, toHex, utf8 } from "./bytes.js";
+import { concat, equal, fromBase32, fromBase64Url, random, sha256, toBase32, toHex, utf8 } from "./bytes.js";
 import { isCanonicalKey, isReducedScalar, isSmallOrder } from "./curve.js";
 import { ChatError } from "./errors.js";
-import { isLogin } from "./logins.js";
+import { isLogin, loginKey } from "./logins.js";
 
 const SECRET_BYTES = 32;
 const CHECKSUM_BYTES = 4;
-const RECOVERY_VERSION = 1;
 const RECOVERY_LABEL = "SHiNE/Recovery:1";
 const REMEMBERED = 256;
 
@@ -77,24 +76,23 @@ export function newSecret() {
   return random(SECRET_BYTES);
 }
 
-const checksum = async (bytes) => (await sha256(concat(utf8(RECOVERY_LABEL), bytes))).subarray(0, CHECKSUM_BYTES);
+async function checksum(login, secret) {
+  return (await sha256(concat(utf8(RECOVERY_LABEL + loginKey(login)), secret))).subarray(0, CHECKSUM_BYTES);
+}
 
-// version, length of the login, login, secret, checksum; in groups of 4.
+// The login, a colon, then secret and checksum in groups of 4, as the command line's client writes it too.
 export async function recoveryText(login, secret) {
-  const name = utf8(login);
-  const bytes = concat(Uint8Array.of(RECOVERY_VERSION, name.length), name, secret);
-  return toBase32(concat(bytes, await checksum(bytes))).match(/.{1,4}/g).join("-");
+  const text = toBase32(concat(secret, await checksum(login, secret)));
+  return `${login}:${text.match(/.{1,4}/g).join("-")}`;
 }
 
 // Returns {login, secret}; throws BAD_RECOVERY_KEY for what no recoveryText has made.
 export async function readRecoveryText(text) {
-  const bytes = fromBase32(text);
-  const end = bytes ? bytes.length - CHECKSUM_BYTES : 0;
-  if (end > 2 && bytes[0] === RECOVERY_VERSION && bytes.length === 2 + bytes[1] + SECRET_BYTES + CHECKSUM_BYTES) {
-    const login = fromUtf8(bytes.subarray(2, 2 + bytes[1]));
-    if (login !== null && isLogin(login) && equal(bytes.subarray(end), await checksum(bytes.subarray(0, end)))) {
-      return { login, secret: bytes.slice(2 + bytes[1], end) };
-    }
+  const clean = text.replace(/\s/g, ""), colon = clean.indexOf(":"), login = clean.slice(0, Math.max(colon, 0));
+  const bytes = isLogin(login) ? fromBase32(clean.slice(colon + 1)) : null;
+  if (bytes?.length === SECRET_BYTES + CHECKSUM_BYTES) {
+    const secret = bytes.slice(0, SECRET_BYTES);
+    if (equal(bytes.subarray(SECRET_BYTES), await checksum(login, secret))) return { login, secret };
   }
   throw new ChatError("BAD_RECOVERY_KEY", "this is no recovery key, or a character of it is wrong or missing");
 }
