@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from shine_node.client.identity import Identity
+from shine_node.protocol.access import record_payload
 from shine_node.protocol.container import FORMAT_SEALED, parse_container
 from shine_node.protocol.encoding import decode_base64
 from tests.support.chat import Tab, chat_nodes
-from tests.support.nodes import LocalServer
+from tests.support.nodes import LocalServer, now_ms
 from tests.support.web import Web
 
 Talk = Callable[[Tab, Tab, LocalServer, LocalServer], Awaitable[None]]
@@ -222,21 +224,27 @@ def test_a_session_that_is_closed_elsewhere_waits_for_its_person(browser: Web, t
         other = await Tab.open(browser, await browser.profile(), one)
         await other.call("recover", await alice.call("recoveryKey"))
         await other.online()
+        second = await Tab.open(browser, alice.page.context, one)
+        await second.online()
         sessions = await other.call("sessions")
         assert [session["client"] for session in sessions] == ["Chrome, Linux"] * 2
         [closed] = [session["id"] for session in sessions if not session["current"]]
         await other.call("closeSession", closed)
-        await alice.until("chat.state.problem?.code === 'SESSION_CLOSED' && chat.state.link === 'offline'")
+        for tab in (alice, second):
+            await tab.until("chat.state.problem?.code === 'SESSION_CLOSED' && chat.state.link === 'offline'")
         await alice.look("window.dispatchEvent(new Event('online'))")
         assert await alice.look("chat.state.link") == "offline"
         assert [session["id"] for session in await other.call("sessions")] != [closed]
 
         await alice.call("reconnect")  # or by loading the page anew
-        await alice.until("chat.state.link === 'online' && chat.state.problem === null")
+        for tab in (alice, second):
+            await tab.until("chat.state.link === 'online' && chat.state.problem === null")
         sessions = await alice.call("sessions")
         assert len(sessions) == 2
         assert closed not in [session["id"] for session in sessions]
         await alice.sent("bob", "still here")
+        assert await second.texts("bob", 1) == ["still here"]
+        assert other.defects == second.defects == []
         await other.page.context.close()
 
     talk(browser, tmp_path, story)
@@ -376,5 +384,43 @@ def test_a_registration_whose_answer_is_lost_is_made_again_with_the_same_keys(br
             await tab.online()
             assert await tab.look("chat.state.account.login") == "Dave"
             await tab.page.context.close()
+
+    browser.run(story())
+
+
+def test_a_browser_with_a_wrong_clock_goes_by_the_servers(browser: Web, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with chat_nodes(tmp_path, "server1") as (server,):
+            profile = await browser.profile()
+            await profile.add_init_script("const now = Date.now; Date.now = () => now() + 2 * 3600 * 1000;")
+            tab = await Tab.open(browser, profile, server)
+            await tab.call("register", {"login": "late"})
+            await tab.online()
+            message = await tab.sent("late", "what time is it?")
+            assert abs(message["timeMs"] - now_ms()) < 60_000
+            await server.stop()
+            await tab.reload(server)  # it is remembered where there is no server to ask
+            offline = await tab.send("late", "and now?")
+            assert abs(offline["timeMs"] - now_ms()) < 60_000
+            assert tab.defects == []
+            await profile.close()
+
+    browser.run(story())
+
+
+def test_nothing_is_sealed_for_a_record_that_nobody_has_signed(browser: Web, tmp_path: Path) -> None:
+    async def story() -> None:
+        registration = {"mode": "open", "allowUnsigned": True}
+        async with chat_nodes(tmp_path, "server1", registration=registration) as (server,):
+            unsigned = record_payload(Identity.generate("bob").access_record([], time_ms=1))
+            for field in ("accessServers", "timeMs", "signatureB64"):
+                del unsigned[field]
+            await server.request("AddUser", unsigned)
+            alice, _ = await Tab.register(browser, "alice", server)
+            await alice.online()
+            await alice.send("bob", "are you really Bob?")
+            shown = await alice.until("messages[0]?.state === 'refused'", "bob")
+            assert shown[0]["problem"] == "BAD_SIGNATURE"
+            await alice.page.context.close()
 
     browser.run(story())

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from shine_node.client.identity import Identity
+from shine_node.client.identity import Identity, KeyPair
 from shine_node.client.messages import SignedPair, make_edit, make_message, make_receipt, make_tombstone
 from shine_node.protocol.access import record_payload
 from shine_node.protocol.encoding import encode_base64
@@ -203,5 +204,47 @@ def test_a_tab_that_was_too_slow_finds_everything_again(browser: Web, tmp_path: 
         await server.send(make_message(bob, "alice", "missed", time_ms=now_ms()))
         await seen(alice, "chat.messages('bob')[0]?.text === 'missed' && chat.state.link === 'online'")
         assert await alice.look("chat.state.problem") is None
+
+    listen(browser, tmp_path, story)
+
+
+def test_each_device_key_counts_at_its_time(browser: Web, tmp_path: Path) -> None:
+    async def story(alice: Tab, bob: Identity, server: LocalServer) -> None:
+        await server.send(make_message(bob, "alice", "from the old device", time_ms=now_ms()))
+        assert await alice.texts("bob", 1) == ["from the old device"]
+        seed = secrets.token_bytes(32)
+        moved = bob.with_device(KeyPair.from_seed(seed))
+        record = record_payload(moved.access_record([server.access], time_ms=now_ms() + 1000))
+        assert (await server.request("SetUserAccess", record))["applied"]
+        await server.send(make_message(moved, "alice", "from the new one", time_ms=now_ms() + 2000))
+        assert await alice.texts("bob", 2) == ["from the old device", "from the new one"]
+        forged = make_message(bob, "alice", "with the old key", time_ms=now_ms() + 3000)
+        incoming(server, forged)
+        incoming(server, make_message(moved, "alice", "true", time_ms=now_ms() + 4000))
+        await seen(alice, "chat.messages('bob').at(-1).text === 'true'")
+        assert "with the old key" not in [m["text"] for m in await alice.call("messages", "bob")]
+
+        # What she writes now is sealed for the key that counts now.
+        await alice.page.evaluate(
+            """() => {
+              const { request } = chat._link;
+              chat._link.request = function (op, payload, ms) {
+                if (op === "SendMessagePair") window.sent = payload;
+                return request.call(this, op, payload, ms);
+              };
+            }"""
+        )
+        await alice.sent("bob", "for the new device")
+        opened = await alice.page.evaluate(
+            """async (seed) => {
+              const [bytes, container] = [await import("/core/bytes.js"), await import("/core/container.js")];
+              const [keys, seal] = [await import("/core/keys.js"), await import("/core/seal.js")];
+              const device = await keys.KeyPair.fromSeed(bytes.fromHex(seed));
+              const { body, baseKey } = container.parseContainer(bytes.fromBase64(sent.incomingBlobB64));
+              return seal.open(body, device, baseKey);
+            }""",
+            seed.hex(),
+        )
+        assert opened == "for the new device"
 
     listen(browser, tmp_path, story)

@@ -15,6 +15,7 @@ export class People {
     this._db = db;
     this._known = new Map();
     this._asked = new Map(); // login → the look-up that is under way
+    this._doubted = new Map(); // login → when a copy last did not fit the keys that were known
     this._missed = new Map(); // login → {atMs, problem} of a look-up that found nobody
   }
 
@@ -55,7 +56,11 @@ export class People {
   async verifiedBy(login, timeMs, check) {
     const known = await this.find(login);
     if (await check(deviceKeyAt(known.records, timeMs))) return true;
-    if (!this._link.online || Date.now() - known.checkedMs < MISSED_MS) return false;
+    if (!this._link.online) return false;
+    if (!this._asked.has(known.key)) {
+      if (Date.now() - (this._doubted.get(known.key) ?? 0) < MISSED_MS) return false;
+      this._doubted.set(known.key, Date.now());
+    }
     const newer = await this.ask(login).catch(() => known);
     return check(deviceKeyAt(newer.records, timeMs));
   }
