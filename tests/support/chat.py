@@ -13,7 +13,7 @@ from shine_node.peers.snapshot import LinkState
 from tests.support.nodes import PATIENCE, LocalServer, Server, eventually
 from tests.support.web import Web
 
-__all__ = ["Refused", "Tab", "chat_nodes"]
+__all__ = ["Refused", "Tab", "chat_nodes", "linked"]
 
 OPEN = """async (url) => {
   const { Chat } = await import("/core/chat.js");
@@ -144,10 +144,14 @@ class Tab:
         return [one["text"] for one in await self.until(f"messages.length === {count}", peer)]
 
 
-async def _linked(servers: list[LocalServer]) -> bool:
-    """Whether each server has its link to each other one, by which it finds the other's users."""
-    states = [link.state for server in servers for link in server.node.pool.snapshot().peers]
-    return all(state is LinkState.CONNECTED for state in states)
+async def linked(*servers: LocalServer) -> None:
+    """Wait until each server has its link to each other one, by which it delivers and finds the other's users."""
+
+    async def connected() -> bool:
+        states = [link.state for server in servers for link in server.node.pool.snapshot().peers]
+        return all(state is LinkState.CONNECTED for state in states)
+
+    await eventually(connected)
 
 
 @asynccontextmanager
@@ -163,7 +167,7 @@ async def chat_nodes(folder: Path, *logins: str, **sections: Any) -> AsyncIterat
             others = [{"login": other.login, "url": other.url} for other in started if other is not server]
             server.settings["sync_servers"] = others
             await server.start()
-        await eventually(lambda: _linked(started))
+        await linked(*started)
         yield tuple(started)
     finally:
         for server in started:
