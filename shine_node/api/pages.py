@@ -60,8 +60,7 @@ _POLICY = "; ".join(
 )
 _NOT_NEEDED = ("camera", "display-capture", "geolocation", "microphone", "midi", "payment", "usb")
 
-_ALWAYS = (
-    ("Connection", "close"),
+_SAFE = (
     ("Content-Security-Policy", _POLICY),
     ("Cross-Origin-Opener-Policy", "same-origin"),
     ("Cross-Origin-Resource-Policy", "same-origin"),
@@ -75,7 +74,11 @@ _QUALITY_NONE = re.compile(r"q=0(\.0{0,3})?")
 
 
 class Answer(NamedTuple):
-    """An answer of HTTP, after which the connection ends."""
+    """An answer of HTTP, after which the connection ends.
+
+    One that says that nothing has changed has none of the headers that keep a page safe: the client goes on with those
+    that it has stored (RFC 9111 §3.2, §4.3.4), and the tag changes with them.
+    """
 
     status: HTTPStatus
     headers: tuple[tuple[str, str], ...]
@@ -83,7 +86,9 @@ class Answer(NamedTuple):
 
     def encode(self, now_ms: int) -> bytes:
         """Return the bytes to send at a moment, Unix milliseconds."""
-        headers = (("Date", formatdate(now_ms / 1000, usegmt=True)), *self.headers, *_ALWAYS)
+        safe = () if self.status is HTTPStatus.NOT_MODIFIED else _SAFE
+        date = formatdate(now_ms / 1000, usegmt=True)
+        headers = (("Date", date), ("Connection", "close"), *self.headers, *safe)
         lines = [f"HTTP/1.1 {self.status.value} {self.status.phrase}", *(f"{name}: {value}" for name, value in headers)]
         return "\r\n".join([*lines, "", ""]).encode("ascii") + self.body
 
@@ -112,7 +117,7 @@ class Page:
         self._content = content
         packed = gzip.compress(content, 9, mtime=0) if kind in _PACKED else content
         self._packed = packed if len(packed) < len(content) else None
-        self._tag = hashlib.sha256(content).hexdigest()[:32]
+        self._tag = hashlib.sha256(repr(_SAFE).encode() + content).hexdigest()[:32]
 
     def answer(self, request: Request) -> Answer:
         """Answer a request for this file: with all of it, or that the client has it already."""

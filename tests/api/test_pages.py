@@ -16,6 +16,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from shine_node.api import pages as pages_module
 from shine_node.api.endpoint import Endpoint
 from shine_node.api.http_request import Request, RequestLine
 from shine_node.api.pages import PATH, TYPES, WEB_FOLDER, PageSet, load_pages
@@ -127,10 +128,8 @@ def test_head_has_no_body_at_all(folder: Path, secure: bool) -> None:
 def test_every_answer_has_the_headers_that_keep_a_page_safe(folder: Path, secure: bool) -> None:
     async def story() -> None:
         async with served(load_pages(folder), secure=secure, folder=folder) as (_, browsing, _talk):
-            tag = (await browsing.get("/")).headers["etag"]
             asked = (
                 (ask("GET", "/"), 200),
-                (ask("GET", "/", f"If-None-Match: {tag}"), 304),
                 (ask("GET", "/none"), 404),
                 (ask("PUT", "/"), 405),
                 (b"nonsense\r\n\r\n", 400),
@@ -216,10 +215,19 @@ def test_what_a_client_has_is_not_sent_again(folder: Path, secure: bool) -> None
                 assert "content-length" not in again.headers
                 kept = ("etag", "cache-control", "vary")
                 assert [again.headers[name] for name in kept] == [first.headers[name] for name in kept]
+                assert again.headers["connection"] == "close"
+                assert "content-security-policy" not in again.headers  # the client has it, with the tag
                 other = await browsing.get("/index.html", accepts, f"If-None-Match: {tag}")
                 assert (other.status, other.headers["etag"] != tag) == (200, True)
 
     run(story())
+
+
+def test_a_page_with_another_policy_is_another_page(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = headers_of(load_pages(folder), "/")["ETag"]
+    assert headers_of(load_pages(folder), "/")["ETag"] == before
+    monkeypatch.setattr(pages_module, "_SAFE", (("Content-Security-Policy", "default-src 'none'"),))
+    assert headers_of(load_pages(folder), "/")["ETag"] != before
 
 
 def test_how_a_client_may_say_what_it_has(folder: Path) -> None:
