@@ -76,7 +76,8 @@ class Relay:
             node_writer.close()
 
     async def _count(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.received += await _copy(reader, writer)
+        count = await _copy(reader, writer)
+        self.received += count
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
@@ -150,7 +151,7 @@ async def _measure(browser: Web, folder: Path, visits: int, count: int) -> list[
                 if workers == "allow":
                     key = await person.register("Alice")
                     await _fill(person, server, count)
-                    await eventually(person.page, KEPT)
+                    await person.kept()
                 else:
                     await person.recover(key)
                     await person.enter("author")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
 import uvloop
 
+from shine_node.api.pages import WEB_FOLDER
 from tests.bench import bench_due, bench_idle, bench_page, bench_pairs, bench_sync, measure
 from tests.bench.fill import add_delivered, open_store
 from tests.bench.measure import Figure, print_figures
@@ -83,6 +85,8 @@ def test_a_session_with_nothing_new(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_the_page(tmp_path: Path) -> None:
     figures = bench_page.measure_page(tmp_path, visits=1, messages=3)
     assert [figure.met is not None for figure in figures] == [True, True, True]
+    content = sum(len(gzip.compress(path.read_bytes())) for path in WEB_FOLDER.rglob("*") if path.is_file())
+    assert content < float(figures[0].value.split()[0]) * 1000 < 3 * content
 
 
 def test_the_page_without_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from tests.support.chat import chat_nodes
 from tests.support.nodes import PATIENCE, LocalServer, Server
 from tests.support.tree import PACKAGE, ROOT
 from tests.support.web import Web
+from tests.web.ui import eventually
 
 __all__ = ["SOON", "Person", "Place", "live"]
 
@@ -137,6 +138,10 @@ class Person:
         await message.hover()
         await message.get_by_role("button", name=self.says("message.actions")).click()
         await self.page.get_by_role("menuitem", name=self.says(action), exact=True).click()
+
+    async def kept(self) -> None:
+        """Wait until the browser has the page itself, for a time without the node."""
+        await eventually(self.page, "navigator.serviceWorker.controller?.state === 'activated'")
 
     async def reload(self) -> None:
         """Load the page anew."""

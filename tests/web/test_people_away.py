@@ -8,10 +8,9 @@ from playwright.async_api import expect
 
 from tests.support.web import Web
 from tests.web.people import Person, Place, live
-from tests.web.ui import PHONE, eventually
+from tests.web.ui import PHONE
 
 OFTEN = {"scheduleSeconds": [0, *range(1, 28, 2), 600], "workerIntervalMs": 50}
-KEPT = "navigator.serviceWorker.controller?.state === 'activated'"
 
 
 def test_without_its_server_the_page_goes_on_and_later_sends_what_was_written(browser: Web, tmp_path: Path) -> None:
@@ -19,7 +18,7 @@ def test_without_its_server_the_page_goes_on_and_later_sends_what_was_written(br
         alice, bob = await place.friends()
         await alice.find("bob")
         await alice.ticked(await alice.write("bob", "before"), "delivered")
-        await eventually(alice.page, KEPT)  # the page itself too is in the browser now
+        await alice.kept()
         await alice.switch_off()
         waiting = await alice.write("bob", "written without a connection")
         await alice.ticked(waiting, "waiting")

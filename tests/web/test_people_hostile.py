@@ -108,6 +108,8 @@ WRONG = {
 def test_a_page_that_does_wrong_is_found_out(browser: Web, tmp_path: Path) -> None:
     async def story(place: Place) -> None:
         alice = await place.visit(place.servers[0], "en")
+        await alice.kept()
+        await alice.reload()  # the policy holds for a page out of the browser's store too
         for complaint, script in WRONG.items():
             await alice.page.evaluate(f"() => {{ try {{ {script} }} catch {{ }} }}")
 
