@@ -9,7 +9,7 @@ from playwright.async_api import expect
 from tests.support.web import Web
 from tests.web.people import Place, live
 
-SCHEDULE = [0, 6]
+SCHEDULE = [0, 8]
 """When a message is tried again, seconds: long enough to see that it waits, short enough to see that it has failed."""
 
 
