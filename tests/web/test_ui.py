@@ -410,6 +410,27 @@ def test_news_are_counted_said_and_do_not_move_what_is_being_read(ui: Ui) -> Non
     ui.show(story, {"long": {"bob": {"count": 60}}, "chats": chats, "page": 100}, "#/chat/bob")
 
 
+def test_what_comes_while_nobody_looks_is_marked(ui: Ui) -> None:
+    async def story(page: Page) -> None:
+        await expect(page.locator(".message")).to_have_count(1)
+        await page.evaluate("standIn.add('bob', { text: 'seen' })")
+        await expect(page.locator(".message")).to_have_count(2)
+        await expect(page.locator(".unread")).to_have_count(0)
+        await eventually(page, "standIn.dialogs()[0].unread === 0")
+        await page.evaluate("document.hasFocus = () => false")
+        for text in ("one", "two"):
+            await page.evaluate("text => standIn.add('bob', { text })", text)
+        await expect(page.locator(".unread + .message .text")).to_have_text("one")
+        await page.evaluate("document.hasFocus = () => true; dispatchEvent(new Event('focus'))")
+        await eventually(page, "standIn.dialogs()[0].unread === 0")
+        await expect(page.locator(".unread + .message .text")).to_have_text("one")
+        await page.evaluate("document.hasFocus = () => false")
+        await page.evaluate("standIn.add('bob', { text: 'three' })")
+        await expect(page.locator(".unread + .message .text")).to_have_text("three")
+
+    ui.show(story, {"chats": {"bob": [received("hi")]}}, "#/chat/bob")
+
+
 def test_days_are_separated(ui: Ui) -> None:
     async def story(page: Page) -> None:
         labels = await page.locator(".day").all_text_contents()

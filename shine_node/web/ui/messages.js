@@ -4,7 +4,7 @@ import { dayLabel } from "./dates.js";
 import { h, reconcile, setAttribute, setText, spoken } from "./dom.js";
 import { plural, t } from "./i18n.js";
 import { icon } from "./icons.js";
-import { Reading } from "./reading.js";
+import { isLookedAt, Reading } from "./reading.js";
 import { timeline } from "./timeline.js";
 import { around, moved, newer, newest, older } from "./window.js";
 
@@ -23,6 +23,7 @@ export class Messages {
     this.mayBeOlder = false;
     this.loading = false;
     this.waiting = false;
+    this.away = false; // whether something has changed while nobody was looking
     this.unreadKey = null;
     this.unseen = 0;
     this.edge = h("p", { class: "edge" });
@@ -60,15 +61,15 @@ export class Messages {
       this.mayBeOlder = await this.chat.loadOlder(this.peer);
     }
     if (this.signal.aborted) return;
-    const all = this.chat.messages(this.peer);
-    const { at } = this.firstUnread(all);
+    this.render();
+    const { at } = this.firstUnread(this.all);
     if (at >= 0 && this.pinned) {
-      this.unreadKey = all[at].key;
-      this.window = around(at, all.length);
+      this.unreadKey = this.all[at].key;
+      this.window = around(at, this.all.length);
       this.pinned = false;
-      this.render();
+      this.draw();
       this.nodes.get("unread")?.scrollIntoView({ block: "start" });
-    } else this.render();
+    }
     this.onScroll(); // what does not fill the screen has its beginning in sight
   }
 
@@ -85,6 +86,7 @@ export class Messages {
 
   // Changes come in bursts; the page is drawn once for each frame. A hidden page draws when it is looked at again.
   schedule() {
+    this.away ||= !isLookedAt();
     if (this.scheduled) return;
     this.scheduled = true;
     requestAnimationFrame(() => {
@@ -105,14 +107,19 @@ export class Messages {
       const at = this.all.findIndex((message) => message.key === firstKey);
       this.window = at < 0 ? newest(count) : moved(this.window, at, { hadNewest, count });
     }
-    if (!this.pinned && lastKey !== undefined) this.countUnseen(lastKey);
+    if (lastKey !== undefined) this.takeNews(lastKey);
     this.draw();
   }
 
-  countUnseen(lastKey) {
-    for (let at = this.all.length - 1; at >= 0 && this.all[at].key !== lastKey; at -= 1) {
-      if (!this.all[at].out) this.unseen += 1;
-    }
+  // What has come in after the last message that was there: counted, and marked where nobody was looking.
+  takeNews(lastKey) {
+    const from = this.all.findLastIndex((message) => message.key === lastKey) + 1;
+    const news = this.all.slice(from).filter((message) => !message.out);
+    if (!this.pinned) this.unseen += news.length;
+    if (!this.away || !news.length) return;
+    const marked = this.all.find((message) => message.key === this.unreadKey);
+    if (!marked || marked.read) this.unreadKey = news[0].key;
+    this.away = false;
   }
 
   draw() {
@@ -177,7 +184,6 @@ export class Messages {
 
   onScroll() {
     const { scrollTop, scrollHeight, clientHeight } = this.scroller;
-    this.height = clientHeight;
     this.pinned = this.atEnd();
     if (this.pinned) this.unseen = 0;
     if (scrollTop < NEAR) this.goOlder();
@@ -199,6 +205,7 @@ export class Messages {
   async loadOlder() {
     this.loading = true;
     setText(this.edge, t("chat.loading"));
+    const known = this.all.length;
     let more = true;
     try {
       more = await this.chat.loadOlder(this.peer);
@@ -207,7 +214,6 @@ export class Messages {
     }
     this.loading = false;
     if (this.signal.aborted) return;
-    const known = this.all.length;
     const offline = this.chat.state.link !== "online";
     this.mayBeOlder = more || offline; // without a connection "no more" is only said of this browser's store
     this.render();

@@ -1,5 +1,10 @@
 // Tells the core which message has really been seen: on the screen to its last line, in a page that has the focus.
 
+/** Whether a person can see the page just now. */
+export function isLookedAt() {
+  return document.visibilityState === "visible" && document.hasFocus();
+}
+
 export class Reading {
   constructor({ chat, peer, root, signal }) {
     this.chat = chat;
@@ -35,7 +40,7 @@ export class Reading {
   }
 
   look() {
-    if (document.visibilityState !== "visible" || !document.hasFocus()) return;
+    if (!isLookedAt()) return;
     let newest = null;
     for (const foot of this.visible) {
       const message = this.messages.get(foot);
