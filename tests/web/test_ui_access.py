@@ -301,6 +301,7 @@ def test_a_phone_shows_one_pane_at_a_time(ui: Ui) -> None:
         await page.get_by_role("link", name="bob").tap()
         await expect(chat).to_be_visible()
         await expect(chats).to_be_hidden()
+        length = await page.evaluate("history.length")
         # The keyboard does not come up by itself, and Enter is a new line on it.
         field = page.get_by_label("Message to bob")
         await expect(field).not_to_be_focused()
@@ -317,8 +318,19 @@ def test_a_phone_shows_one_pane_at_a_time(ui: Ui) -> None:
         await page.get_by_role("link", name="Back to the chats").tap()
         await expect(chats).to_be_visible()
         await expect(chat).to_have_count(0)
-        await page.go_back()
+        # The page's Back was that of the browser: nothing is left to go back to, and the chat is ahead.
+        assert await page.evaluate("history.length") == length
+        await page.go_forward()
         await expect(chat).to_be_visible()
+        await page.go_back()
+        await expect(chats).to_be_visible()
+        # Opened by its address, a chat has no list behind it, and gets one.
+        await page.evaluate("location.hash = '#/settings'")
+        await page.evaluate("location.hash = '#/chat/carol'")
+        await page.get_by_role("link", name="Back to the chats").tap()
+        await expect(chats).to_be_visible()
+        await page.go_back()
+        await expect(page.get_by_role("heading", name="Sessions")).to_be_visible()
 
     ui.show(story, {"chats": CHATS}, **PHONE)
 

@@ -66,7 +66,7 @@ export class Composer {
   save() {
     clearTimeout(this.timer);
     const text = this.editing ? this.kept : this.field.value;
-    if (text === this.saved) return;
+    if (text === this.saved || !this.chat.state.account) return; // who has left keeps no draft
     this.saved = text;
     this.chat.setDraft(this.peer, text);
   }

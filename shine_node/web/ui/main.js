@@ -6,7 +6,7 @@ import { t } from "./i18n.js";
 import { icon } from "./icons.js";
 import { substitute } from "./bubble.js";
 import { announce } from "./notices.js";
-import { currentRoute, go } from "./router.js";
+import { currentRoute, Trail } from "./router.js";
 import { settingsView } from "./settings.js";
 import { sidebar } from "./sidebar.js";
 import { excerpt } from "./text.js";
@@ -50,9 +50,8 @@ export function mainPage({ chat, prefs, signal }) {
   const content = h("main", { class: "content" });
   const element = h("div", { class: "app" }, side.element, content);
 
-  function leave() {
-    go({ name: "chats" });
-  }
+  const trail = new Trail();
+  const leave = () => trail.toList();
 
   function show({ focus = true } = {}) {
     ending?.abort();
@@ -62,7 +61,7 @@ export function mainPage({ chat, prefs, signal }) {
     if (route.name === "chat") view = chatView({ chat, peer: route.peer, leave, signal: ending.signal });
     else if (route.name === "settings") {
       view = settingsView({
-        chat, theme: prefs.theme(), saved: prefs.saved, onLanguage: prefs.onLanguage, onTheme: prefs.onTheme, signal: ending.signal,
+        chat, leave, theme: prefs.theme(), saved: prefs.saved, onLanguage: prefs.onLanguage, onTheme: prefs.onTheme, signal: ending.signal,
         onSaved: () => { prefs.onSaved(); nudge.hidden = true; },
       });
     } else view = null;
@@ -75,7 +74,15 @@ export function mainPage({ chat, prefs, signal }) {
     else if (!view && old) side.focusList();
   }
 
-  addEventListener("hashchange", () => show(), { signal });
+  addEventListener("hashchange", () => {
+    trail.note();
+    show();
+  }, { signal });
+  content.addEventListener("click", (event) => {
+    if (!event.target.closest(".back")) return;
+    event.preventDefault();
+    leave();
+  });
   let day = dayOf(Date.now());
   const timer = setInterval(() => {
     if (dayOf(Date.now()) === day) return;

@@ -47,10 +47,16 @@ export class Reading {
       if (message.timeMs > (newest?.timeMs ?? this.newestMs)) newest = message;
     }
     if (newest === null) return;
+    this.tell(newest);
+  }
+
+  async tell(message) {
     const before = this.newestMs;
-    this.newestMs = newest.timeMs;
-    this.chat.read(this.peer, newest).catch(() => {
+    this.newestMs = message.timeMs;
+    try {
+      await this.chat.read(this.peer, message);
+    } catch {
       this.newestMs = Math.min(this.newestMs, before); // the next look tries again
-    });
+    }
   }
 }

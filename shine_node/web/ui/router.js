@@ -26,11 +26,31 @@ export function currentRoute() {
   return parseRoute(location.hash);
 }
 
-/** Goes somewhere; `replace` leaves no step for Back. */
-export function go(route, { replace = false } = {}) {
-  const hash = routeTo(route);
-  if (replace) {
-    history.replaceState(null, "", hash);
-    dispatchEvent(new HashChangeEvent("hashchange"));
-  } else if (location.hash !== hash) location.hash = hash;
+/**
+ * The way that a person has gone through the page, so that the page's own Back is that of the browser where both lead
+ * to the list: on a phone they are pressed in turn.
+ */
+export class Trail {
+  constructor() {
+    this.hashes = [location.hash];
+  }
+
+  /** Notes where the person is now; the place before the last one again is a step back. */
+  note() {
+    const { hash } = location;
+    if (hash === this.hashes.at(-2)) this.hashes.pop();
+    else if (hash !== this.hashes.at(-1)) this.hashes.push(hash);
+    this.hashes.splice(0, this.hashes.length - 50);
+  }
+
+  /** Goes to the list of chats. */
+  toList() {
+    const before = this.hashes.at(-2);
+    if (before !== undefined && parseRoute(before).name === "chats") history.back();
+    else {
+      this.hashes.pop();
+      history.replaceState(null, "", routeTo({ name: "chats" }));
+      dispatchEvent(new HashChangeEvent("hashchange"));
+    }
+  }
 }

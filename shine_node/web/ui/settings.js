@@ -6,7 +6,7 @@ import { currentLanguage, errorText, LANGUAGES, t } from "./i18n.js";
 import { icon } from "./icons.js";
 import { attempt } from "./notices.js";
 import { recoveryPanel } from "./recovery.js";
-import { go, routeTo } from "./router.js";
+import { routeTo } from "./router.js";
 import { excerpt } from "./text.js";
 import { THEMES } from "./theme.js";
 
@@ -90,7 +90,7 @@ function serverSection({ chat, signal }) {
 }
 
 /** The page of settings: {element, focus}. `onLanguage`, `onTheme` and `onSaved` keep what was chosen. */
-export function settingsView({ chat, theme, saved, onLanguage, onTheme, onSaved, signal }) {
+export function settingsView({ chat, leave, theme, saved, onLanguage, onTheme, onSaved, signal }) {
   const isSaved = () => saved();
   async function logOut() {
     const sure = await ask({
@@ -119,7 +119,7 @@ export function settingsView({ chat, theme, saved, onLanguage, onTheme, onSaved,
     ),
   );
   element.addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && !event.defaultPrevented) go({ name: "chats" });
+    if (event.key === "Escape" && !event.defaultPrevented) leave();
   });
   return { element, focus: () => title.focus(), onNewDay() {} };
 }
