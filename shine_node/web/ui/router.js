@@ -32,24 +32,31 @@ export function currentRoute() {
  */
 export class Trail {
   constructor() {
-    this.hashes = [location.hash];
+    this.hashes = []; // by the number of the entry in the browser's history, as far as this page knows them
+    this.at = history.state?.at ?? 0;
+    this.keep();
   }
 
-  /** Notes where the person is now; the place before the last one again is a step back. */
+  keep(hash = location.hash) {
+    this.hashes[this.at] = hash;
+    history.replaceState({ at: this.at }, "", hash || "#/");
+  }
+
+  /** Notes where the person is now: at a new entry, or at one of before. */
   note() {
-    const { hash } = location;
-    if (hash === this.hashes.at(-2)) this.hashes.pop();
-    else if (hash !== this.hashes.at(-1)) this.hashes.push(hash);
-    this.hashes.splice(0, this.hashes.length - 50);
+    if (history.state) this.at = history.state.at;
+    else {
+      this.at += 1;
+      this.keep();
+    }
   }
 
   /** Goes to the list of chats. */
   toList() {
-    const before = this.hashes.at(-2);
+    const before = this.hashes[this.at - 1];
     if (before !== undefined && parseRoute(before).name === "chats") history.back();
     else {
-      this.hashes.pop();
-      history.replaceState(null, "", routeTo({ name: "chats" }));
+      this.keep(routeTo({ name: "chats" }));
       dispatchEvent(new HashChangeEvent("hashchange"));
     }
   }
