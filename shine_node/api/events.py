@@ -30,8 +30,10 @@ class Events:
         """Tell of changes that are on disk; called in the event loop."""
         for change in changes:
             if isinstance(change, KeyChange):
-                # Not at once: a login that was written before this may only now be given its session.
-                asyncio.get_running_loop().call_soon(self._live.end_login, change.login)
+                # Not at once: logins that were written before this are given their sessions only in the next turn of
+                # the loop. Whoever brought the key is answered in it, too.
+                loop = asyncio.get_running_loop()
+                loop.call_soon(loop.call_soon, self._live.end_login, change.login)
             elif self._live.has(change.key.owner):
                 self._tell(change)
 
@@ -45,7 +47,7 @@ class Events:
             return
         outgoing = {"outgoingKey": str(MessageKey(message, key.kind + 1)), **base}
         state = {"deliveryState": change.row.state.wire}
-        if change.blob:
+        if change.blob and self._live.has(key.owner, but_not=change.origin):
             copy = {"toLogin": self._spelled(key.peer), "blobB64": encode_base64(change.blob)}
             # Whoever sent it gets an answer instead.
             self._live.push(key.owner, "OutgoingDirectMessage", outgoing | copy | state, but_not=change.origin)

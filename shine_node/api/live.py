@@ -26,9 +26,10 @@ class Live:
         """How many connections have a session."""
         return sum(len(connections) for connections in self._by_login.values())
 
-    def has(self, login: str) -> bool:
-        """Say whether anybody would get an event for a login."""
-        return login in self._by_login
+    def has(self, login: str, *, but_not: object = None) -> bool:
+        """Say whether anybody would get an event for a login; ``but_not`` as for ``push``."""
+        connections = self._by_login.get(login, ())
+        return len(connections) > (but_not in connections)
 
     def attach(self, connection: Connection, session: LiveSession) -> None:
         """Give a connection its session, in place of the one that it may have."""

@@ -99,6 +99,8 @@ class Attempts:
         goes on by itself.
         """
         routes = [r for r in self._users.routes(copies.message.to_login) if r.server_login.lower() != self._own_login]
+        if len(routes) == 1:
+            return await self._deliver(routes[0], copies)  # there is no other call to be faster than this one
         calls = [self._background.spawn(self._deliver(route, copies)) for route in routes]
         for call in asyncio.as_completed(calls):
             if await call:

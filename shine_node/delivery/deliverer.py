@@ -79,6 +79,7 @@ class Deliverer:
         attempt = self._begin(accepted, hand_over=True)
         if stored.state is not DeliveryState.ACCEPTED or attempt is None:
             return stored.state
+        await asyncio.sleep(0)  # the attempt has its calls on their way before there is a timer to make
         timer = asyncio.ensure_future(self._clock.sleep(self._first_attempt_timeout_ms / 1000))
         try:
             await asyncio.wait((attempt, timer), return_when=asyncio.FIRST_COMPLETED)

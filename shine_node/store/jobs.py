@@ -35,10 +35,18 @@ class Job(Generic[T]):
 
 
 def bring_back(batch: Sequence[Job[Any]], changes: Sequence[Change], watch: Watch) -> None:
-    """Give each job its result, then tell the watch what has changed; called in the loop, in the order of the commits.
+    """Tell the watch what has changed, and give each job its result; called in the loop, in the order of the commits.
 
     Whoever waits for a job goes on after this call, so that an answer about a change never leaves before its event.
     """
+    try:
+        if changes:
+            watch(changes)
+    finally:
+        _resolve(batch)
+
+
+def _resolve(batch: Sequence[Job[Any]]) -> None:
     for job in batch:
         if job.future.done():
             continue  # its request was cancelled; what it wrote stays, which is what an idempotent retry expects
@@ -46,5 +54,3 @@ def bring_back(batch: Sequence[Job[Any]], changes: Sequence[Change], watch: Watc
             job.future.set_exception(job.error)
         else:
             job.future.set_result(job.result)
-    if changes:
-        watch(changes)

@@ -185,3 +185,17 @@ def test_a_new_key_ends_all_connections_of_a_login() -> None:
             assert await events(bob, 1) == [("StillHere", {})]
 
     run(story())
+
+
+def test_whether_anybody_else_listens() -> None:
+    async def story() -> None:
+        async with room() as here:
+            sender, _ = await here.enter(ALICE)
+            assert here.live.has("alice")
+            assert here.live.has("alice", but_not=None)
+            assert not here.live.has("alice", but_not=sender)
+            await here.enter(ALICE_TOO)
+            assert here.live.has("alice", but_not=sender)
+            assert not here.live.has("bob", but_not=sender)
+
+    run(story())

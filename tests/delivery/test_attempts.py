@@ -317,8 +317,9 @@ def test_a_server_whose_successes_say_nothing_is_logged_once(
 
 def test_a_defect_is_not_taken_for_an_answer_and_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
-        async with tried(tmp_path, bob=("r1",)) as it:
-            it.peers.on("r1", RECEIVE_INCOMING, breaks)
+        async with tried(tmp_path, bob=("r1", "r2")) as it:
+            for server in ("r1", "r2"):
+                it.peers.on(server, RECEIVE_INCOMING, breaks)
             with pytest.raises(ZeroDivisionError):
                 await it.attempts.call_recipient(COPIES)
             await until(lambda: not it.background)

@@ -324,7 +324,7 @@ def test_an_attempt_that_is_ended_with_the_node_is_accepted(tmp_path: Path) -> N
 
 
 def test_above_the_bound_a_pair_waits_for_the_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deliverer_module, "MAX_BACKGROUND", 2)  # an attempt and its one call
+    monkeypatch.setattr(deliverer_module, "MAX_BACKGROUND", 1)  # an attempt that makes its one call itself
 
     async def story() -> None:
         async with Rooms(tmp_path) as rooms:
