@@ -1,4 +1,4 @@
-"""Runs all benchmarks and prints one table; 15 minutes. A single one: ``python -m tests.bench.bench_pairs``."""
+"""Runs all benchmarks and prints one table; 17 minutes. A single one: ``python -m tests.bench.bench_pairs``."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from pathlib import Path
 import uvloop
 
 from tests.bench.bench_due import FEW, measure_due
+from tests.bench.bench_events import measure_events
 from tests.bench.bench_idle import MESSAGES, measure_idle
 from tests.bench.bench_page import measure_page
 from tests.bench.bench_pairs import measure_memory, measure_pairs
+from tests.bench.bench_people import measure_people
 from tests.bench.bench_pool import measure_dead_peers, measure_pool
 from tests.bench.bench_sync import MESSAGES as TO_CATCH_UP
 from tests.bench.bench_sync import measure_catch_up, measure_nothing_new
@@ -44,7 +46,9 @@ def main() -> None:
         figures += [Figure("— due work —"), *measure_due(folder / "few", folder / "full")]
         figures += [Figure("— catch-up —"), *uvloop.run(measure_catch_up(folder / "sync", TO_CATCH_UP))]
         figures += uvloop.run(measure_nothing_new(folder / "few", folder / "full"))
-    unpin()
+        figures += [Figure("— people —"), *uvloop.run(measure_people(folder / "people"))]
+        unpin()
+        figures += uvloop.run(measure_events(folder / "events", options.rounds))
     with tempfile.TemporaryDirectory(prefix="shine-bench-", dir=options.dir) as name:
         figures += [Figure("— the chat page in headless Chromium —"), *measure_page(Path(name))]
     logging.disable()  # of each dead peer there is one line

@@ -10,8 +10,8 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import lmdb
@@ -25,10 +25,11 @@ from shine_node.protocol.container import SIGNATURE_BYTES
 from shine_node.protocol.signatures import is_signed_by
 from tests.bench.measure import median, pin
 
-__all__ = ["check_pairs", "commit_seconds", "round_trip_seconds"]
+__all__ = ["check_pairs", "commit_seconds", "paced_seconds", "round_trip_seconds"]
 
 SECONDS = 0.7
 ROUND_TRIPS = 1500
+PACED = 150
 ROW_BYTES = 500
 PROCESS_SECONDS = 60.0
 
@@ -39,16 +40,28 @@ def check_pairs(core: int) -> tuple[float, float]:
     return float(per_second), float(busy)
 
 
+def paced_seconds(core: int, folder: Path, pause: float) -> tuple[float, float]:
+    """Return the median times of one signature check and of one commit, each after a pause, seconds."""
+    check, commit = _run("paced", core, str(folder), str(pause)).split()
+    return float(check), float(commit)
+
+
 def commit_seconds(core: int, folder: Path) -> float:
     """Return the median time of an LMDB commit of one row, each on disk before the next, in a folder."""
     return float(_run("commits", core, str(folder)))
 
 
-async def round_trip_seconds(core: int, frame: bytes) -> float:
-    """Return the median time of a round trip to an echo server of the same library on the server's core."""
+async def round_trip_seconds(core: int, frame: bytes, *, pause: float = 0.0, count: int = ROUND_TRIPS) -> float:
+    """Return the median time of a round trip to an echo server of the same library on the server's core.
+
+    Args:
+        pause: seconds between one and the next; without it the core has nothing else in its caches.
+    """
     async with _echo_server(core) as url, connect(url, proxy=None, compression=None) as link:
         times: list[float] = []
-        for _ in range(ROUND_TRIPS):
+        for _ in range(count):
+            if pause:
+                await asyncio.sleep(pause)
             begin = time.perf_counter()
             await link.send(frame, text=True)
             await link.recv(decode=False)
@@ -100,17 +113,44 @@ def _check_signatures() -> tuple[float, float]:
 
 
 def _commit(folder: Path) -> float:
-    file = folder / "commits.mdb"
     times: list[float] = []
-    with lmdb.open(str(file), subdir=False, map_size=1 << 30) as env:
+    with _scratch(folder) as env:
         end = time.perf_counter() + SECONDS
-        while (begin := time.perf_counter()) < end:
-            with env.begin(write=True) as txn:
-                txn.put(len(times).to_bytes(8, "big"), bytes(ROW_BYTES))
-            times.append(time.perf_counter() - begin)
+        while time.perf_counter() < end:
+            times.append(_commit_once(env, len(times)))
+    return median(times)
+
+
+def _pace(folder: Path, pause: float) -> tuple[float, float]:
+    alice = Identity.generate("alice")
+    copy = make_message(alice, "bob", "x" * 100, time_ms=1_774_700_000_000).incoming
+    checks: list[float] = []
+    commits: list[float] = []
+    with _scratch(folder) as env:
+        for number in range(PACED):
+            time.sleep(pause)
+            begin = time.perf_counter()
+            if not is_signed_by(alice.device.public, copy[:-SIGNATURE_BYTES], copy[-SIGNATURE_BYTES:]):
+                raise AssertionError("a good signature was refused")
+            checks.append(time.perf_counter() - begin)
+            commits.append(_commit_once(env, number))
+    return median(checks), median(commits)
+
+
+@contextmanager
+def _scratch(folder: Path) -> Iterator[lmdb.Environment]:
+    file = folder / "commits.mdb"
+    with lmdb.open(str(file), subdir=False, map_size=1 << 30) as env:
+        yield env
     for left in (file, file.with_name(file.name + "-lock")):
         left.unlink()
-    return median(times)
+
+
+def _commit_once(env: lmdb.Environment, number: int) -> float:
+    begin = time.perf_counter()
+    with env.begin(write=True) as txn:
+        txn.put(number.to_bytes(8, "big"), bytes(ROW_BYTES))
+    return time.perf_counter() - begin
 
 
 async def _echo() -> None:
@@ -129,6 +169,8 @@ def _main(name: str, core: str, *arguments: str) -> None:
         print(*_check_signatures())
     elif name == "commits":
         print(_commit(Path(arguments[0])))
+    elif name == "paced":
+        print(*_pace(Path(arguments[0]), float(arguments[1])))
     else:
         uvloop.run(_echo())
 

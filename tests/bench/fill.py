@@ -16,7 +16,7 @@ from shine_node.store.messages import store_pair
 from tests.bench.load import BODY
 from tests.bench.server import LOGIN, SETTINGS
 
-__all__ = ["CHATS", "add_delivered", "add_due", "open_store"]
+__all__ = ["CHATS", "MAX_BODY_BYTES", "PAIRS_A_COMMIT", "add_delivered", "add_due", "open_store"]
 
 CHATS = 1_000
 PAIRS_A_COMMIT = 5_000

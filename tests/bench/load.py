@@ -6,7 +6,7 @@ import asyncio
 import gc
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 from websockets.asyncio.client import ClientConnection, connect
@@ -17,7 +17,7 @@ from shine_node.clock import SystemClock
 from shine_node.protocol.envelope import encode_request
 from tests.bench.measure import percentile
 
-__all__ = ["Outcome", "drive", "sign_pairs"]
+__all__ = ["Asking", "Outcome", "drive", "sign_pairs"]
 
 BODY = "Will you be there at seven? I bring the maps, you bring the lamp, and we meet at the old bridge."
 OPEN_SECONDS = 30.0
@@ -32,6 +32,22 @@ class Outcome(NamedTuple):
     p99: float
     load_busy: float
     """The share of its core that the load itself used: near 1, it is the load that is measured."""
+
+
+class Asking:
+    """Requests on a bare connection, one at a time."""
+
+    def __init__(self, link: ClientConnection) -> None:
+        self._link = link
+
+    async def ask(self, op: str, payload: dict[str, object]) -> dict[str, Any]:
+        """Make a request that succeeds, and return the payload of its answer."""
+        await self._link.send(encode_request(op, "r", payload))
+        answer = orjson.loads(await self._link.recv())
+        if answer["status"] != 200:
+            raise AssertionError(f"{op} was answered {answer}")
+        found: dict[str, Any] = answer["payload"]
+        return found
 
 
 def sign_pairs(author: Identity, to_login: str, count: int) -> list[bytes]:

@@ -9,7 +9,16 @@ import pytest
 import uvloop
 
 from shine_node.api.pages import WEB_FOLDER
-from tests.bench import bench_due, bench_idle, bench_page, bench_pairs, bench_sync, measure
+from tests.bench import (
+    bench_due,
+    bench_events,
+    bench_idle,
+    bench_page,
+    bench_pairs,
+    bench_people,
+    bench_sync,
+    measure,
+)
 from tests.bench.fill import add_delivered, open_store
 from tests.bench.measure import Figure, print_figures
 from tests.support.web import NO_BROWSER, find_browser
@@ -93,6 +102,30 @@ def test_the_page_without_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(bench_page, "find_browser", lambda: None)
     [figure] = bench_page.measure_page(tmp_path)
     assert figure.what == f"not measured: {NO_BROWSER}"
+
+
+def test_an_online_recipient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MESSAGES", "WARM_UP", "PACED"):
+        monkeypatch.setattr(bench_events, name, 5)
+    figures = uvloop.run(bench_events.measure_events(tmp_path / "events", 1))
+    assert [figure.met is not None for figure in figures] == [True, True, False, False]
+    assert "100 messages/s" in names(figures)
+
+
+def test_idle_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_people, "SETTLE_SECONDS", 0.1)
+    [figure] = uvloop.run(bench_people.measure_sessions(tmp_path, 5))
+    assert figure.what == "5 idle sessions"
+    assert figure.met is not None
+
+
+def test_the_first_page_of_a_chat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_people, "PAGES", 2)
+    monkeypatch.setattr(bench_people, "ROUNDS", 1)
+    with open_store(tmp_path) as store:
+        bench_people.fill_chats(store, {"short": 60, "long": 300})
+    [figure] = uvloop.run(bench_people.measure_first_page(tmp_path))
+    assert figure.met is not None
 
 
 def test_the_figures() -> None:
