@@ -78,6 +78,16 @@ def _errors(message: ConsoleMessage) -> list[str]:
     return [message.text] if message.type == "error" else []
 
 
+async def hear(page: Page) -> None:
+    """Begin to note in ``heard`` what a screen reader is told: it does not stay in the page for long."""
+    await page.evaluate("""() => {
+        globalThis.heard = [];
+        const live = document.querySelector("[aria-live=polite]");
+        const note = () => live.textContent && heard.push(live.textContent);
+        new MutationObserver(note).observe(live, { childList: true, characterData: true, subtree: true });
+    }""")
+
+
 async def calls(page: Page, name: str) -> list[list[Any]]:
     """Return what the page has asked of the core under a name, each call's arguments."""
     found: list[list[Any]] = await page.evaluate(
