@@ -37,7 +37,7 @@ export default {
   "error.BAD_FIELDS": "The server did not take this. Is the clock of this device right?",
   "error.BAD_KEY_FORMAT": "A key of this person cannot be used.",
   "error.BAD_LOGIN": "A login has 1 to 30 Latin letters, digits, dots, hyphens or underscores, and begins with a letter or a digit.",
-  "error.BAD_RECOVERY_KEY": "This is not a whole recovery key. Paste all of it.",
+  "error.BAD_RECOVERY_KEY": "This is not a whole recovery key. Paste all of it, with the login at its beginning.",
   "error.BAD_SIGNATURE": "The server did not accept the signature of your key. Is this the newest recovery key?",
   "error.DEVICE_KEY_NOT_ACTUAL": "The keys of this account have been changed. Log in with the newest recovery key.",
   "error.FORBIDDEN": "The server does not allow this. Check the invitation.",
