@@ -59,12 +59,15 @@ def test_a_recipient_whose_server_is_off(tmp_path: Path, capsys: Any) -> None:
         async with await Connection.open(url) as client:
             await client.request("AddUser", record_payload(carol))
 
-    with home(tmp_path / "home", delivery={"scheduleSeconds": [0, 4], "workerIntervalMs": 50}) as url:
+    with home(tmp_path / "slow", delivery={"scheduleSeconds": [0, 600]}) as url:
         alice = Person("alice", tmp_path, url, capsys)
         asyncio.run(introduce(url))
         assert alice("send", "carol", "x") == (0, "accepted\n")
         assert alice("send", "carol", "x", "--wait", "delivered", "--timeout", "1") == (1, "accepted\n")
         assert alice.said == "shine-node: not delivered within 1 s: the server goes on trying\n"
+    with home(tmp_path / "quick", delivery={"scheduleSeconds": [0, 1], "workerIntervalMs": 50}) as url:
+        alice = Person("alice", tmp_path / "again", url, capsys)
+        asyncio.run(introduce(url))
         assert alice("send", "carol", "x", "--wait", "delivered") == (1, "failed\n")
 
 
