@@ -87,8 +87,10 @@ class ReadingOperations:
         def read(txn: Transaction) -> Mapping[str, object]:
             marks = _ReadMarks(txn, owner, peer)
             page = _Page(limit, self._page_bytes)
-            for entry in read_chat(txn, owner, peer, before):
-                if not page.add(_entry(txn, entry, marks), entry.position.encode()):
+            for found in read_chat(txn, owner, peer, before):
+                if isinstance(found, Position):
+                    page.end_at(found.encode())
+                elif not page.add(_entry(txn, found, marks), found.position.encode()):
                     break
             return page.answer("messages", cursor)
 
@@ -141,9 +143,14 @@ class _Page:
         self._last = place
         return True
 
+    def end_at(self, place: bytes) -> None:
+        """End the page at a place behind which there may be more, whether or not it has entries."""
+        self._last = place
+        self._has_more = True
+
     def answer(self, name: str, cursor: str | None) -> Mapping[str, object]:
-        """Return the payload; an empty page keeps the cursor that it was asked for with."""
-        new_cursor = encode_base64(self._last) if self._entries else cursor
+        """Return the payload; where nothing was found at all the cursor stays that which was asked for with."""
+        new_cursor = encode_base64(self._last) if self._last else cursor
         return {name: self._entries, "cursor": new_cursor, "hasMore": self._has_more}
 
 

@@ -158,11 +158,15 @@ def check_clock(container: Container, *, now_ms: int, ahead_ms: int) -> None:
         ahead_ms: ``CLIENT_AHEAD_MS`` or ``PEER_AHEAD_MS``.
 
     Raises:
-        BadFields: ``timeMs`` or ``revisionMs`` is more than ``ahead_ms`` ahead (§4).
+        BadFields: ``timeMs`` or ``revisionMs`` is more than ``ahead_ms`` ahead (§4), or a reference names a time more
+            than ``PEER_AHEAD_MS`` ahead.
     """
     for field, value in (("timeMs", container.time_ms), ("revisionMs", container.revision_ms)):
         if value > now_ms + ahead_ms:
             raise BadFields(f"{field} is ahead of the clock by more than {ahead_ms // 60000} minutes")
+    # A message may have come from a server whose clock is ahead, and can be read and removed all the same.
+    if container.reference is not None and container.reference.time_ms > now_ms + PEER_AHEAD_MS:
+        raise BadFields("the reference names a message from the future")
 
 
 def encode_unsigned(

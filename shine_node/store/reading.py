@@ -13,10 +13,13 @@ from shine_node.store.environment import Transaction
 from shine_node.store.layout import Direction, Flag, ItemKey, Kind, Row, Table, pack_number
 from shine_node.store.messages import get_blobs, read_up_to_ms
 
-__all__ = ["Entry", "Position", "count_unread", "get_own_copy", "list_chats", "read_chat"]
+__all__ = ["MOST_PASSED", "Entry", "Position", "count_unread", "get_own_copy", "list_chats", "read_chat"]
 
 GREATEST_TIME_MS = 2**64 - 1
+MOST_PASSED = 10_000
+"""So many rows that are not listed are passed over at one go: anybody can leave many in a chat with somebody."""
 _POSITION = struct.Struct(">QIB")
+_NO_NUMBER = pack_number(0)
 
 
 class Position(NamedTuple):
@@ -55,10 +58,11 @@ class Entry(NamedTuple):
         return Position(self.key.time_ms, self.key.nonce, self.key.direction)
 
 
-def read_chat(txn: Transaction, owner: str, peer: str, before: Position | None = None) -> Iterator[Entry]:
+def read_chat(txn: Transaction, owner: str, peer: str, before: Position | None = None) -> Iterator[Entry | Position]:
     """Yield the messages of a chat, the newest first: removed ones too, no receipts and no tombstones.
 
-    A message to oneself is one entry, the outgoing one.
+    A message to oneself is one entry, the outgoing one. One that was removed before it came is none: whoever writes a
+    tombstone chooses what it names. After ``MOST_PASSED`` of these the last thing yielded is where to read on from.
 
     Args:
         owner: whose history, in lower case.
@@ -67,20 +71,30 @@ def read_chat(txn: Transaction, owner: str, peer: str, before: Position | None =
     """
     prefix = _chat_prefix(owner, peer) + bytes((Kind.MESSAGE,))
     end = prefix + before.encode() if before is not None else _chat_prefix(owner, peer) + bytes((Kind.MESSAGE + 1,))
+    passed = 0
     for encoded, value in txn.scan_back(Table.HISTORY, end, prefix=prefix):
+        if _never_came(value):
+            passed += 1
+            if passed == MOST_PASSED:
+                yield Position.decode(encoded[-_POSITION.size :])
+                return
+            continue
         key = ItemKey.decode(encoded)
         if key.direction is Direction.OUT or owner != peer:
             yield Entry(key, Row.decode(value))
 
 
 def list_chats(txn: Transaction, owner: str) -> Iterator[Entry]:
-    """Yield the newest message of every chat of an owner in lower case, by peer; it skips what is in between."""
+    """Yield the newest message of every chat of an owner in lower case, by peer; it skips what is in between.
+
+    A chat that begins, from its end, with ``MOST_PASSED`` messages that were removed before they came is left out.
+    """
     prefix = f"{owner}\0".encode()
     start = prefix
     while (found := next(txn.scan(Table.HISTORY, start, prefix=prefix), None)) is not None:
         peer = ItemKey.decode(found[0]).peer
         newest = next(read_chat(txn, owner, peer), None)
-        if newest is not None:
+        if isinstance(newest, Entry):
             yield newest
         start = f"{owner}\0{peer}\1".encode()
 
@@ -92,7 +106,10 @@ def get_own_copy(txn: Transaction, entry: Entry) -> bytes:
 
 
 def count_unread(txn: Transaction, owner: str, peer: str, greatest: int) -> int:
-    """Count the messages that came in and that no receipt of the owner covers, up to a bound; removed ones not."""
+    """Count the messages that came in and that no receipt of the owner covers, up to a bound; removed ones not.
+
+    After ``MOST_PASSED`` removed ones the count ends.
+    """
     if owner == peer:
         return 0
     mark_ms = read_up_to_ms(txn, owner, peer, Direction.IN)
@@ -100,13 +117,22 @@ def count_unread(txn: Transaction, owner: str, peer: str, greatest: int) -> int:
         return 0
     prefix = _chat_prefix(owner, peer) + bytes((Kind.MESSAGE,))
     start = prefix if mark_ms is None else prefix + pack_number(mark_ms + 1)
-    count = 0
+    count = passed = 0
     for key, value in txn.scan(Table.HISTORY, start, prefix=prefix):
-        if key[-1] == Direction.IN and not value[0] & Flag.REMOVED:
+        if value[0] & Flag.REMOVED:
+            passed += 1
+            if passed == MOST_PASSED:
+                break
+        elif key[-1] == Direction.IN:
             count += 1
             if count == greatest:
                 break
     return count
+
+
+def _never_came(value: bytes) -> bool:
+    """Say of a row in ``history``, encoded, whether its message was removed before it came; cheaper than decoding."""
+    return bool(value[0] & Flag.REMOVED) and value[2:10] == _NO_NUMBER
 
 
 def _chat_prefix(owner: str, peer: str) -> bytes:

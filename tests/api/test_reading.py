@@ -16,7 +16,9 @@ from shine_node.api.reading import DEFAULT_LIMIT, GREATEST_LIMIT, MAX_UNREAD, Ch
 from shine_node.client.connection import Connection, RequestRefused
 from shine_node.client.identity import Identity
 from shine_node.client.messages import SignedPair, make_edit, make_message, make_receipt, make_tombstone
+from shine_node.protocol.container import PEER_AHEAD_MS
 from shine_node.protocol.encoding import encode_base64
+from shine_node.protocol.keys import MessageId
 from shine_node.protocol.schedule import DeliveryState
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import Direction, Flag, ItemKey, Kind, Row, Table
@@ -217,6 +219,48 @@ def fill_chat(txn: Transaction, owner: str, peer: str, count: int) -> None:
 def fill_chats(txn: Transaction, owner: str, count: int) -> None:
     for number in range(count):
         fill_chat(txn, owner, f"p{number:05}", 1)
+
+
+def test_a_page_of_messages_that_were_removed_before_they_came_is_empty_and_leads_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shine_node.store.reading.MOST_PASSED", 10)
+
+    def leave(txn: Transaction) -> None:
+        row = Row(Flag.REMOVED, DeliveryState.DELIVERED, 0, 0, 0, 1)
+        from_ms = now_ms() + 5000
+        for number in range(15):
+            key = ItemKey("bob", "alice", Kind.MESSAGE, from_ms + number, 0, Direction.IN)
+            txn.put(Table.HISTORY, key.encode(), row.encode())
+
+    async def story() -> None:
+        async with talk(tmp_path, "alice", "bob") as here:
+            said = await here.say("alice", "bob", after=0)
+            await here.server.node.store.write(leave)
+            first = await here.ask("bob", "GetDirectMessages", peerLogin="alice")
+            assert (first["messages"], first["hasMore"]) == ([], True)
+            then = await here.ask("bob", "GetDirectMessages", peerLogin="alice", cursor=first["cursor"])
+            assert [message["baseKey"] for message in then["messages"]] == [said.base_key]
+            assert not then["hasMore"]
+
+    run(story())
+
+
+def test_a_tombstone_of_a_message_from_the_future_is_refused_and_lists_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with talk(tmp_path, "alice", "bob") as here:
+            never = MessageId("alice", "bob", 2**53 - 1, 1)
+            for message in (never, never._replace(time_ms=now_ms() + 2 * PEER_AHEAD_MS)):
+                tombstone = make_tombstone(here.who("alice"), message, time_ms=now_ms())
+                with pytest.raises(RequestRefused, match="BAD_FIELDS: the reference names"):
+                    await here.ask("alice", "SendMessagePair", **tombstone.payload)
+            tombstone = make_tombstone(here.who("alice"), never._replace(time_ms=now_ms() + 60_000), time_ms=now_ms())
+            await here.ask("alice", "SendMessagePair", **tombstone.payload)
+            for name, peer in (("alice", "bob"), ("bob", "alice")):
+                assert await here.dialogs(name) == []
+                assert await here.chat(name, peer) == []
+
+    run(story())
 
 
 def test_an_answer_takes_half_a_frame_and_yet_holds_an_entry(tmp_path: Path) -> None:

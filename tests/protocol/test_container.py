@@ -281,6 +281,20 @@ def test_the_clock(ahead_ms: int, minutes: int) -> None:
         check_clock(parse(signed(PLAIN | {"revision_ms": limit + 1})), now_ms=NOW_MS, ahead_ms=ahead_ms)
 
 
+@pytest.mark.parametrize("ahead_ms", [CLIENT_AHEAD_MS, PEER_AHEAD_MS])
+def test_a_reference_names_no_message_from_the_future(ahead_ms: int) -> None:
+    limit = NOW_MS + PEER_AHEAD_MS
+    for message_type, users in ((RECEIPT_IN, "bob|alice"), (TOMBSTONE_IN, "alice|bob"), (TOMBSTONE_OUT, "alice|bob")):
+        fields = RECEIPT | {"message_type": message_type}
+        for time_ms in (0, NOW_MS, limit):
+            near = parse(signed(fields | {"body": f"{users}|{time_ms}|6".encode()}))
+            check_clock(near, now_ms=NOW_MS, ahead_ms=ahead_ms)
+        for time_ms in (limit + 1, 2**53 - 1, 2**64 - 1):
+            far = parse(signed(fields | {"body": f"{users}|{time_ms}|6".encode()}))
+            with pytest.raises(BadFields, match="the reference names a message from the future"):
+                check_clock(far, now_ms=NOW_MS, ahead_ms=ahead_ms)
+
+
 # Properties
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from shine_node.protocol.container import Container
 from shine_node.protocol.pair import Pair
 from shine_node.protocol.schedule import DeliveryState
+from shine_node.store import reading
 from shine_node.store.environment import Store, Transaction
 from shine_node.store.layout import Direction, Flag, ItemKey, Kind, Row, Table, pack_number
 from shine_node.store.messages import store_incoming, store_pair
@@ -56,7 +57,7 @@ def take_all(store: Store, *what: Pair | Container) -> None:
 
 def chat(store: Store, owner: str, peer: str, before: Position | None = None) -> list[Entry]:
     with store.read() as txn:
-        return list(read_chat(txn, owner, peer, before))
+        return [found for found in read_chat(txn, owner, peer, before) if isinstance(found, Entry)]
 
 
 def times(entries: list[Entry]) -> list[tuple[int, int, Direction]]:
@@ -113,11 +114,55 @@ def test_the_owner_gets_the_owners_copy(store: Store) -> None:
         assert own_copy(store, removed) == b""
 
 
-def test_what_was_removed_before_it_came_is_listed_without_a_copy(store: Store) -> None:
-    message = make_pair("alice", "bob").incoming.message
-    take_all(store, tombstone_of(message))
-    [entry] = chat(store, "alice", "bob")
-    assert (entry.key.message, entry.row.removed, own_copy(store, entry)) == (message, True, b"")
+def test_what_was_removed_before_it_came_is_not_listed(store: Store) -> None:
+    said = make_pair("alice", "bob", time_ms=NOW - 9)
+    early = make_pair("alice", "bob", time_ms=NOW + 99)
+    take_all(store, tombstone_of(early.incoming.message))
+    with store.read() as txn:
+        assert txn.count(Table.HISTORY) == 4
+        assert list(list_chats(txn, "alice")) == list(list_chats(txn, "bob")) == []
+    take_all(store, said, early)
+    for owner, peer in (("alice", "bob"), ("bob", "alice")):
+        [entry] = chat(store, owner, peer)
+        assert entry.key.message == said.incoming.message
+        with store.read() as txn:
+            assert list(list_chats(txn, owner)) == [entry]
+    assert unread(store, "bob", "alice") == 1
+
+
+def leave_removed(store: Store, count: int, *, from_ms: int) -> None:
+    """Leave in Bob's chat with Alice what many tombstones of messages that never came leave."""
+    row = Row(Flag.REMOVED, DeliveryState.DELIVERED, 0, 0, NOW, 1).encode()
+
+    def work(txn: Transaction) -> None:
+        for number in range(count):
+            key = ItemKey("bob", "alice", Kind.MESSAGE, from_ms + number, 0, Direction.IN)
+            txn.put(Table.HISTORY, key.encode(), row)
+
+    store.write_now(work)
+
+
+def test_of_very_many_that_never_came_a_bounded_number_is_passed_over(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_all(store, make_pair("alice", "bob", time_ms=NOW), make_pair("alice", "bob", time_ms=NOW + 999, nonce=3))
+    leave_removed(store, 25, from_ms=NOW + 1)
+    monkeypatch.setattr(reading, "MOST_PASSED", 10)
+    with store.read() as txn:
+        [newest, place] = read_chat(txn, "bob", "alice")
+        assert isinstance(newest, Entry) and newest.key.time_ms == NOW + 999
+        assert place == Position(NOW + 16, 0, Direction.IN)
+        assert isinstance(place, Position)
+        [place] = read_chat(txn, "bob", "alice", place)
+        assert place == Position(NOW + 6, 0, Direction.IN)
+        assert isinstance(place, Position)
+        [oldest] = read_chat(txn, "bob", "alice", place)
+        assert isinstance(oldest, Entry) and oldest.key.time_ms == NOW
+        assert list(list_chats(txn, "bob")) == [newest]
+        assert count_unread(txn, "bob", "alice", MANY) == 1
+    leave_removed(store, 10, from_ms=NOW + 1000)
+    with store.read() as txn:
+        assert list(list_chats(txn, "bob")) == []
 
 
 def test_a_message_to_oneself_is_listed_once_as_outgoing_and_is_never_unread(store: Store) -> None:
@@ -213,12 +258,12 @@ def test_any_history_is_read_as_a_plain_model_reads_it(scratch: Store, keys: set
             newest = {}
             for peer in LOGINS:
                 wanted = sorted((key for key in listed if key[:2] == (owner, peer)), key=ItemKey.encode, reverse=True)
-                found = [entry.key for entry in read_chat(txn, owner, peer)]
+                found = [entry.key for entry in read_chat(txn, owner, peer) if isinstance(entry, Entry)]
                 assert found == wanted
                 if wanted:
                     newest[peer] = wanted[0]
-                    later = [entry.key for entry in read_chat(txn, owner, peer, Entry(wanted[0], row).position)]
-                    assert later == wanted[1:]
+                    later = read_chat(txn, owner, peer, Entry(wanted[0], row).position)
+                    assert [entry.key for entry in later if isinstance(entry, Entry)] == wanted[1:]
                 incoming = [key for key in wanted if key.direction is Direction.IN]
                 assert count_unread(txn, owner, peer, MANY) == len(incoming)
             assert {entry.key.peer: entry.key for entry in list_chats(txn, owner)} == newest
