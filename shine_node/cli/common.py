@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
+from shine_node.cli.lines import visible
+
 __all__ = [
     "DEFAULT_CONFIG",
     "OK",
@@ -35,9 +37,12 @@ SubCommands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def complain(text: str) -> None:
-    """Write a message for a person to standard error, each line with the program's name before it."""
+    """Write a message for a person to standard error, each line with the program's name before it.
+
+    Part of it may be what a server has said: no character of it acts on the terminal.
+    """
     for line in text.splitlines():
-        print(f"shine-node: {line}", file=sys.stderr)
+        print(f"shine-node: {visible(line)}", file=sys.stderr)
 
 
 def add_config_option(parser: argparse.ArgumentParser) -> None:

@@ -74,7 +74,7 @@ def change_line(change: Change) -> str:
         return message_line(change.message)
     whose = f"to {change.peer}" if change.out else f"from {change.peer}"
     what = {"deleted": "deleted", "read": "read, and all before it"}.get(change.kind, change.state)
-    return f"{_when(change.key.time_ms)}  the message {whose} is {what}"
+    return f"{_when(change.key.time_ms)}  the message {whose} is {visible(what or '')}"
 
 
 def _marks(message: Message) -> Iterator[str]:
@@ -83,7 +83,7 @@ def _marks(message: Message) -> Iterator[str]:
     elif message.revision_ms:
         yield "edited"
     if message.out and message.state:
-        yield message.state
+        yield visible(message.state)
     if message.read:
         yield "read"
     if message.problem:

@@ -93,7 +93,7 @@ def read_text(given: str) -> str:
 
 
 async def _send(keys: Path, login: str, text: str, waits: bool, limit_seconds: int, as_json: bool) -> int:
-    from shine_node.cli.lines import json_line
+    from shine_node.cli.lines import json_line, visible
     from shine_node.client.connection import ClientError, RequestRefused
     from shine_node.client.messages import make_sealed_message
     from shine_node.client.online import connect_first, load_registered, make_people
@@ -120,7 +120,7 @@ async def _send(keys: Path, login: str, text: str, waits: bool, limit_seconds: i
         fields = {"type": "sent", "key": pair.base_key, "peer": person.key, "timeMs": pair.message.time_ms}
         print(json_line({**fields, "state": state, "error": error}))
     else:
-        print(state)
+        print(visible(state))
     if waits and state == ACCEPTED:
         complain(f"not delivered within {limit_seconds} s: the server goes on trying")
     return OK if state == DELIVERED or (state == ACCEPTED and not waits) else REFUSED

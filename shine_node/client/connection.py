@@ -78,7 +78,7 @@ class RequestRefused(ClientError):
         return self.code in RETRYABLE_CODES
 
     def __str__(self) -> str:
-        return f"{self.op}: {self.status} {self.code}: {self.message}"
+        return " ".join(f"{self.op}: {self.status} {self.code}: {self.message}".splitlines())
 
 
 class Event(NamedTuple):
@@ -259,7 +259,7 @@ class Connection:
 
     def _reason(self) -> str:
         code, reason = self._socket.close_code, self._socket.close_reason
-        return f"the connection ended with {code}" + (f": {reason}" if reason else "")
+        return f"the connection ended with {code}" + (f": {' '.join(reason.splitlines())}" if reason else "")
 
 
 def _settle(answered: asyncio.Future[Answer | None], answer: Answer | None) -> None:

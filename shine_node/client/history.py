@@ -18,16 +18,19 @@ from shine_node.protocol.container import (
     parse_container,
 )
 from shine_node.protocol.encoding import read_base64, read_list, read_login, read_number, read_optional_text, read_text
-from shine_node.protocol.errors import Refusal
+from shine_node.protocol.errors import BadFields, Refusal
 from shine_node.protocol.keys import MessageId, parse_base_key
+from shine_node.protocol.schedule import DeliveryState
 from shine_node.protocol.signatures import is_signed_by
 
-__all__ = ["BadAnswer", "Dialog", "History", "Message", "Problem", "of_oneself", "peer_of"]
+__all__ = ["BadAnswer", "Dialog", "History", "Message", "Problem", "of_oneself", "peer_of", "read_state"]
 
 MOST_BODY_BYTES = 16 * 1024 * 1024
 """The greatest ``limits.maxBodyBytes`` that a server can have (§10)."""
 KEYS_MAY_BE_OLD_SECONDS = 30.0
 """After a signature that does not hold, a user's records are asked for again if they are older than this."""
+
+_STATES = frozenset(state.wire for state in DeliveryState)
 
 
 class BadAnswer(ClientError):
@@ -210,7 +213,8 @@ class History:
     async def _message(self, entry: Mapping[str, Any], peer: str) -> Message:
         key = parse_base_key(read_text(entry, "baseKey"))
         out = read_text(entry, "direction") == "out"
-        revision_ms, state = read_number(entry, "revisionMs"), read_optional_text(entry, "deliveryState") or None
+        revision_ms = read_number(entry, "revisionMs")
+        state = read_state(entry) if read_optional_text(entry, "deliveryState") else None
         read = entry.get("read") is True
         if key is None or key[:2] != ((self._user.key, peer) if out else (peer, self._user.key)):
             raise BadAnswer("it lists a message of another chat")
@@ -228,6 +232,18 @@ def peer_of(key: MessageId, user: str) -> str:
 def of_oneself(key: MessageId, user: str) -> bool:
     """Say whether a message is one that the user sent, in lower case; one to oneself is."""
     return key.from_login == user
+
+
+def read_state(payload: Mapping[str, Any]) -> str:
+    """Return the state of a delivery that a server tells.
+
+    Raises:
+        BadFields: it is missing, or none of those that there are (§5.1).
+    """
+    state = read_text(payload, "deliveryState")
+    if state not in _STATES:
+        raise BadFields(f"deliveryState must be one of {', '.join(sorted(_STATES))}")
+    return state
 
 
 def _entries(answer: Mapping[str, Any], field: str) -> list[dict[str, Any]]:

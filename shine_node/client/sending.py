@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shine_node.client.connection import ClientError, RequestRefused
+from shine_node.client.history import BadAnswer, read_state
 from shine_node.client.messages import SignedPair
 from shine_node.client.online import connect_first, is_passing
 from shine_node.clock import Clock
 from shine_node.protocol.access import AccessServer
-from shine_node.protocol.encoding import read_text
+from shine_node.protocol.errors import Refusal
 
 __all__ = ["ACCEPTED", "DELIVERED", "FAILED", "await_delivery", "submit"]
 
@@ -86,7 +87,10 @@ async def _submit_once(servers: Sequence[AccessServer], pair: SignedPair, second
     async with connect_first(servers) as (connection, _):
         seconds = min(max(seconds, LEAST_REQUEST_SECONDS), MOST_REQUEST_SECONDS)
         answer = await connection.request("SendMessagePair", pair.payload, timeout=seconds)
-        return read_text(answer, "deliveryState")
+        try:
+            return read_state(answer)
+        except Refusal as problem:
+            raise BadAnswer(problem.detail) from None
 
 
 def _pause(tries: int) -> float:

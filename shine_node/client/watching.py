@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from shine_node.client.connection import ClientError, Event, RequestTimedOut
+from shine_node.client.history import read_state
 from shine_node.client.ledger import Change, Ledger
 from shine_node.client.online import Online, is_passing, load_registered, online
 from shine_node.clock import Clock
@@ -146,27 +147,36 @@ class _Watcher:
     async def _take(self, event: Event) -> None:
         if event.op == "DmDeliveryStateChanged":
             key = _named_key(event)
-            if key.message_type == MESSAGE_OUT:  # receipts and tombstones are delivered too, and nobody minds
-                await self._show_all(self._ledger.note_state(key.message, read_text(event.payload, "deliveryState")))
+            if key.message_type == MESSAGE_OUT and self._is_ours(
+                key
+            ):  # receipts and tombstones are delivered too, and nobody minds
+                await self._show_all(self._ledger.note_state(key.message, read_state(event.payload)))
         elif event.op in MESSAGE_EVENTS:
             await self._take_copy(_named_key(event), event)
 
     async def _take_copy(self, key: MessageKey, event: Event) -> None:
+        if not self._is_ours(key) or event.op != MESSAGE_EVENTS[(key.message_type - 1) % 2]:
+            return  # somebody else's copy: nothing of this account's history
         blob = read_base64(event.payload, "blobB64")
         if key.message_type in (MESSAGE_IN, MESSAGE_OUT):
             out = key.message_type == MESSAGE_OUT
-            state = read_text(event.payload, "deliveryState") if out else None
+            state = read_state(event.payload) if out else None
             message = await self._at.history.message(blob, key.message, out=out, state=state)
             if message.peer not in self._chats:
                 await self._read_moved(message.peer)
             await self._show_all(self._ledger.note(message))
             return
         container = await self._at.history.check(blob, key.message)
-        if not isinstance(container, Container) or container.reference is None:
+        if not isinstance(container, Container) or container.reference is None or container.key != key:
             return  # nobody's word: neither read nor deleted
         is_receipt = container.message_type in (RECEIPT_IN, RECEIPT_OUT)  # else it is a tombstone
         note = self._ledger.note_read if is_receipt else self._ledger.note_deleted
         await self._show_all(note(container.reference))
+
+    def _is_ours(self, key: MessageKey) -> bool:
+        """Say whether a copy is one that the account keeps: an incoming one to it, or an outgoing one from it."""
+        message, user = key.message, self._at.user.key
+        return (message.from_login if key.message_type % 2 == 0 else message.to_login) == user
 
     async def _read_moved(self, peer: str) -> None:
         """Read a chat that was not among those that were listed: it may have moved to the front just then."""

@@ -22,6 +22,11 @@ def test_every_line_of_a_complaint_names_the_program(capsys):
     assert capsys.readouterr() == ("", "shine-node: one\nshine-node: two\n")
 
 
+def test_no_complaint_acts_on_the_terminal(capsys):
+    complain("op: 400 \x1b[2J\x07: \u202ex")
+    assert capsys.readouterr() == ("", "shine-node: op: 400 \\x1b[2J\\x07: \\u202ex\n")
+
+
 def test_the_configuration_file():
     parser = argparse.ArgumentParser()
     add_config_option(parser)

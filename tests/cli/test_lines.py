@@ -89,6 +89,12 @@ def test_a_message_for_a_person(changes: dict[str, Any], line: str) -> None:
     assert after_time(message_line(message(**changes))) == line
 
 
+def test_no_state_acts_on_a_terminal() -> None:
+    assert after_time(message_line(message(state="\x1b[2J"))) == "to bob [\\x1b[2J]: hello"
+    state = Change("state", KEY, "bob", True, "\x1b]0;x\x07")
+    assert after_time(change_line(state)) == "the message to bob is \\x1b]0;x\\x07"
+
+
 def test_a_time_beyond_the_calendar() -> None:
     late = KEY._replace(time_ms=2**64 - 1)
     assert message_line(message(key=late)) == "18446744073709551615 ms  to bob [delivered]: hello"

@@ -328,3 +328,8 @@ def test_no_connection_is_told_with_its_reason() -> None:
                 await Connection.open(url, open_timeout=0.1)
 
     asyncio.run(story())
+
+
+def test_a_refusal_is_told_on_one_line() -> None:
+    refused = RequestRefused("op", 400, "BAD_FIELDS", "x\nshine-node: all is well\u2028y", {})
+    assert str(refused) == "op: 400 BAD_FIELDS: x shine-node: all is well y"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from shine_node.client.connection import ClientError, ConnectFailed, RequestRefused
+from shine_node.client.history import BadAnswer
 from shine_node.client.identity import Identity
 from shine_node.client.messages import make_edit, make_message
 from shine_node.client.sending import PAUSES_SECONDS, await_delivery, submit
@@ -80,6 +81,18 @@ def test_losses_and_busy_servers_are_tried_again_elsewhere() -> None:
             at = [AccessServer("one", first), AccessServer("other", second)]
             assert await submit(at, PAIR, clock=clock, limit_seconds=60) == "accepted"
         assert clock.pauses == [0.5, 1, 7, 5]
+
+    run(story())
+
+
+def test_a_state_that_is_none_is_no_answer() -> None:
+    async def story() -> None:
+        async with scripted_url(script_of(state("\x1b[31mread"), {}, state("failed"))) as url:
+            at = [AccessServer("one", url)]
+            assert await submit(at, PAIR, clock=Pauses(), limit_seconds=60) == "failed"
+        async with scripted_url(script_of(state("read"))) as url:
+            with pytest.raises(BadAnswer, match="deliveryState must be one of accepted, delivered, failed"):
+                await submit([AccessServer("one", url)], PAIR, clock=Pauses(), limit_seconds=0)
 
     run(story())
 

@@ -283,6 +283,37 @@ def test_events_are_shown_once(keys: Path) -> None:
     run(story())
 
 
+def test_copies_of_somebody_else_are_not_shown(keys: Path) -> None:
+    server = Script()
+    carol = Identity.generate("carol")
+    to_carol = make_message(BOB, "carol", "for carol", time_ms=NOW_MS)
+    to_bob = make_message(ALICE, "bob", "own", time_ms=NOW_MS + 1)
+    last = from_bob("last", time_ms=NOW_MS + 9)
+    of_carol = make_message(carol, "bob", "x", time_ms=NOW_MS)
+    receipt = make_receipt(BOB, of_carol.message, time_ms=NOW_MS + 2)
+    tombstone = make_tombstone(BOB, to_carol.message, time_ms=NOW_MS + 3)
+
+    async def story() -> None:
+        async with server.watched(keys) as at:
+            await at.until_on()
+            for pair in (to_carol, receipt, tombstone):
+                await server.incoming(pair)  # Bob's to Carol, as if they were to Alice
+                await server.outgoing(pair)  # and as if Alice had sent them
+            await server.state(to_carol, "failed")
+            await server.incoming(to_bob)  # Alice's own, as if it had come in
+            own_key, blob = to_bob.outgoing_key, encode_base64(to_bob.outgoing)
+            await server.event("IncomingDirectMessage", incomingKey=own_key, blobB64=blob)
+            received = from_bob("x", time_ms=NOW_MS + 4)
+            mixed = make_tombstone(BOB, received.message, time_ms=NOW_MS + 5)
+            crossed = mixed.incoming_key.removesuffix("5") + "3"  # a tombstone, called a receipt
+            await server.event("IncomingDirectMessage", incomingKey=crossed, blobB64=encode_base64(mixed.incoming))
+            await server.incoming(last)
+            await at.until(lambda: at.changes)
+            assert at.shown == ["message last"]
+
+    run(story())
+
+
 def test_what_comes_while_the_history_is_read_for_the_first_time(keys: Path) -> None:
     server = Script()
     old, new = from_bob("old"), from_bob("new", time_ms=NOW_MS + 1)
@@ -411,6 +442,10 @@ def test_events_without_what_they_must_have(keys: Path) -> None:
             await server.event("IncomingDirectMessage", incomingKey="x")
             await at.until_on(2)
             assert at.told[1].startswith("the server's answer is not well-formed: messageKey must be")
+            await server.state(make_message(ALICE, "bob", "x", time_ms=NOW_MS), "\x1b[2Jread")
+            await at.until_on(3)
+            assert "deliveryState must be one of accepted, delivered, failed" in at.told[3]
+            assert not at.changes
 
     run(story())
 
