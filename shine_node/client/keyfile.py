@@ -53,7 +53,8 @@ class Account(NamedTuple):
     """What a key file holds.
 
     ``servers`` are where the account is at home, the first one is asked first. ``registered`` is whether a server has
-    taken it. ``sessions`` are by URL, ``root_keys`` by login in lower case, as they were first seen.
+    taken it. ``sessions`` are by URL, ``root_keys`` by login in lower case, as they were first seen; ``record_times``,
+    too, the ``timeMs`` of the newest record that was seen, Unix milliseconds.
     """
 
     login: str
@@ -62,6 +63,7 @@ class Account(NamedTuple):
     registered: bool
     sessions: dict[str, SavedSession]
     root_keys: dict[str, bytes]
+    record_times: dict[str, int] = {}  # noqa: RUF012  # never changed in place
 
     @property
     def identity(self) -> Identity:
@@ -231,6 +233,7 @@ def _encode(account: Account) -> dict[str, object]:
             for url, session in account.sessions.items()
         },
         "rootKeys": {login: encode_base64(key) for login, key in account.root_keys.items()},
+        "recordTimes": account.record_times,
     }
 
 
@@ -249,7 +252,15 @@ def _decode(document: Any) -> Account:
         registered,
         {url: SavedSession(str(one["sessionId"]), _bytes(one["seedB64"])) for url, one in document["sessions"].items()},
         {login: _bytes(key) for login, key in document["rootKeys"].items()},
+        # Files of earlier versions have none.
+        {login: _time(time_ms) for login, time_ms in document.get("recordTimes", {}).items()},
     )
+
+
+def _time(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError("recordTimes")
+    return value
 
 
 def _bytes(text: str) -> bytes:

@@ -53,18 +53,26 @@ def load_registered(keys: Path) -> Account:
 
 
 def make_people(keys: Path, account: Account, *, clock: Clock) -> People:
-    """Return the users that an account deals with; root keys that are seen for the first time go to its key file."""
+    """Return the users that an account deals with; root keys and newer records go to its key file."""
+    own = account.login.lower()
 
-    async def pin(login: str, root_key: bytes) -> None:
+    async def pin(login: str, root_key: bytes, time_ms: int) -> None:
         def change(account: Account) -> Account:
-            if len(account.root_keys) >= MOST_ROOT_KEYS:
+            root_keys, newest_ms = account.root_keys, time_ms
+            if login in root_keys or login == own:
+                newest_ms = max(
+                    time_ms, account.record_times.get(login, 0)
+                )  # another program may have seen a newer one
+            elif len(root_keys) >= MOST_ROOT_KEYS:
                 return account
-            return account._replace(root_keys={login: root_key, **account.root_keys})
+            else:
+                root_keys = {login: root_key, **root_keys}
+            return account._replace(root_keys=root_keys, record_times={**account.record_times, login: newest_ms})
 
         await update_key_file(keys, change, clock=clock)
 
-    known = {**account.root_keys, account.login.lower(): account.identity.root.public}
-    return People(known, pin, clock=clock)
+    known = {**account.root_keys, own: account.identity.root.public}
+    return People(known, pin, clock=clock, record_times=account.record_times)
 
 
 @asynccontextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from shine_node.client.connection import Connection
 from shine_node.clock import Clock
@@ -12,12 +12,14 @@ from shine_node.protocol.encoding import read_list
 from shine_node.protocol.errors import ShineError
 from shine_node.protocol.signatures import is_signed_by
 
-__all__ = ["BadPerson", "People", "PersonError", "PersonUnknown", "RootKeyChanged", "parse_person"]
+__all__ = ["BadPerson", "People", "PersonError", "PersonUnknown", "RecordReplaced", "RootKeyChanged", "parse_person"]
 
 MOST_REMEMBERED = 1000
 """How many users' records are kept at a time; those of more are asked for anew."""
 FAILURE_SECONDS = 30.0
 """For so long nobody is asked again about a user for whom there was no good answer."""
+
+Pin: TypeAlias = Callable[[str, bytes, int], Awaitable[None]]
 
 
 class PersonError(ShineError):
@@ -52,18 +54,31 @@ class RootKeyChanged(PersonError):
         )
 
 
+class RecordReplaced(PersonError):
+    """The server gave an older record than one that was seen before: its device key may have been stolen since."""
+
+    def __str__(self) -> str:
+        return (
+            f"the server has only an older record of {self.login} than was seen before, and nothing is sealed for a key"
+            " that was replaced: try again later, or at your other server"
+        )
+
+
 class People:
     """The users that an account deals with, as its server tells of them.
 
     Args:
         root_keys: by login in lower case, as first seen.
-        pin: called with the login and the root key of each user who is seen for the first time; keeps them.
+        pin: called with the login, the root key and the newest record's ``timeMs`` of each user who is seen for the
+            first time, or with a newer record than before; keeps them.
+        record_times: the ``timeMs`` of the newest record that was seen, Unix milliseconds, by login in lower case.
     """
 
     def __init__(
-        self, root_keys: Mapping[str, bytes], pin: Callable[[str, bytes], Awaitable[None]], *, clock: Clock
+        self, root_keys: Mapping[str, bytes], pin: Pin, *, clock: Clock, record_times: Mapping[str, int] | None = None
     ) -> None:
         self._root_keys = dict(root_keys)
+        self._record_times = dict(record_times or {})
         self._pin = pin
         self._clock = clock
         self._found: dict[str, tuple[User | PersonError, float]] = {}
@@ -76,7 +91,7 @@ class People:
             at_most_seconds_old: how old the answer may be; of any age if left out.
 
         Raises:
-            PersonUnknown, BadPerson, RootKeyChanged.
+            PersonUnknown, BadPerson, RootKeyChanged, RecordReplaced.
             RequestRefused, RequestTimedOut, ConnectionLost.
         """
         key = login.lower()
@@ -98,13 +113,17 @@ class People:
 
     async def _look_up(self, connection: Connection, login: str) -> User:
         user = parse_person(await _ask(connection, login), login)
-        root_key = user.record.solana_key
-        pinned = self._root_keys.get(user.key)
-        if pinned is None:
-            await self._pin(user.key, root_key)
-            self._root_keys[user.key] = root_key
-        elif pinned != root_key:
+        root_key, time_ms = user.record.solana_key, user.record.time_ms
+        if self._root_keys.get(user.key, root_key) != root_key:
             raise RootKeyChanged(user.record.login)
+        # Where a person has removed the root key, to have another one believed, its records do not count either.
+        newest_ms = self._record_times.get(user.key, -1) if user.key in self._root_keys else -1
+        if time_ms < newest_ms:
+            raise RecordReplaced(user.record.login)
+        if time_ms > newest_ms:
+            await self._pin(user.key, root_key, time_ms)
+            self._root_keys[user.key] = root_key
+            self._record_times[user.key] = time_ms
         return user
 
     def _remember(self, key: str, found: User | PersonError) -> None:

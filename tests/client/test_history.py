@@ -34,7 +34,7 @@ HOME = AccessServer("home", "wss://home.example/ws")
 NOW_MS = now_ms()
 
 
-async def no_pin(login: str, key: bytes) -> None:
+async def no_pin(login: str, key: bytes, time_ms: int) -> None:
     pass
 
 

@@ -23,7 +23,7 @@ ALICE, BOB, CAROL = (Identity.generate(login) for login in ("Alice", "Bob", "Car
 NOW_MS = now_ms()
 
 
-async def no_pin(login: str, key: bytes) -> None:
+async def no_pin(login: str, key: bytes, time_ms: int) -> None:
     pass
 
 

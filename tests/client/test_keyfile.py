@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from shine_node.client import keyfile
@@ -37,6 +38,7 @@ ACCOUNT = Account(
     True,
     {"wss://home.example/ws": SavedSession("session", b"\2" * 32)},
     {"bob": b"\3" * 32},
+    {"bob": 1_774_700_000_000},
 )
 
 
@@ -51,6 +53,14 @@ def update(path: Path, change: Callable[[Account], Account]) -> Account:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "deep" / "er" / "keys.json"
+
+
+def test_a_file_without_the_times_of_records_is_read(path: Path) -> None:
+    create_key_file(path, ACCOUNT)
+    document = orjson.loads(path.read_bytes())
+    assert document.pop("recordTimes") == {"bob": 1_774_700_000_000}
+    path.write_bytes(orjson.dumps(document))
+    assert load_key_file(path) == ACCOUNT._replace(record_times={})
 
 
 def test_what_is_written_is_read(path: Path) -> None:
@@ -170,6 +180,9 @@ def good() -> dict[str, Any]:
                 {"sessions": []},
                 {"sessions": {"x": {"sessionId": "y"}}},
                 {"rootKeys": {"bob": "!"}},
+                {"recordTimes": {"bob": -1}},
+                {"recordTimes": {"bob": "1"}},
+                {"recordTimes": []},
             )
         ),
     ],

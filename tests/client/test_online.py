@@ -8,9 +8,9 @@ import pytest
 
 from shine_node.client import online as module
 from shine_node.client.connection import ConnectFailed, ConnectionLost, RequestRefused
-from shine_node.client.keyfile import Account, KeyFileError, create_key_file, load_key_file
+from shine_node.client.keyfile import Account, KeyFileError, create_key_file, load_key_file, update_key_file
 from shine_node.client.online import connect_first, is_passing, load_registered, make_people, online
-from shine_node.client.people import RootKeyChanged
+from shine_node.client.people import RecordReplaced, RootKeyChanged
 from shine_node.client.registering import ServerToUse, register
 from shine_node.client.secret import make_identity
 from shine_node.clock import SystemClock
@@ -99,7 +99,17 @@ def test_root_keys_go_to_the_key_file(tmp_path: Path, keys: Path, monkeypatch: p
             async with await home.connect() as client:
                 for login in ("alice", "Bob", "carol"):
                     await people.find(client, login)
-            assert load_key_file(keys).root_keys == {"bob": others["bob"].identity.root.public}
+            kept = load_key_file(keys)
+            assert kept.root_keys == {"bob": others["bob"].identity.root.public}
+            assert set(kept.record_times) == {"alice", "bob"}
+            # What another program has seen meanwhile is not made older.
+            ahead = kept._replace(record_times={"alice": 2**50, "bob": 2**50})
+            await update_key_file(keys, lambda account: ahead, clock=CLOCK)
+            async with await home.connect() as client:
+                await make_people(keys, kept._replace(record_times={}), clock=CLOCK).find(client, "bob")
+                assert load_key_file(keys).record_times == {"alice": 2**50, "bob": 2**50}
+                with pytest.raises(RecordReplaced):
+                    await make_people(keys, load_key_file(keys), clock=CLOCK).find(client, "bob")
 
     run(story())
 

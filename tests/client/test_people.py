@@ -9,7 +9,15 @@ import pytest
 
 from shine_node.client import people as module
 from shine_node.client.identity import Identity, KeyPair
-from shine_node.client.people import BadPerson, People, PersonError, PersonUnknown, RootKeyChanged, parse_person
+from shine_node.client.people import (
+    BadPerson,
+    People,
+    PersonError,
+    PersonUnknown,
+    RecordReplaced,
+    RootKeyChanged,
+    parse_person,
+)
 from shine_node.protocol.access import AccessRecord, AccessServer, record_payload
 from tests.client.scripted import scripted
 from tests.support.clock import ManualClock
@@ -34,9 +42,11 @@ class Pins:
 
     def __init__(self) -> None:
         self.keys: dict[str, bytes] = {}
+        self.times: dict[str, int] = {}
 
-    async def __call__(self, login: str, key: bytes) -> None:
+    async def __call__(self, login: str, key: bytes, time_ms: int) -> None:
         self.keys[login] = key
+        self.times[login] = time_ms
 
 
 def test_the_keys_of_all_times() -> None:
@@ -103,6 +113,31 @@ def test_a_root_key_counts_for_good() -> None:
         async with scripted({"GetUserAccess": lambda payload: stranger}) as client:
             with pytest.raises(RootKeyChanged):
                 await People(pins.keys, pins, clock=clock).find(client, "Bob")
+
+    run(story())
+
+
+def test_a_record_that_was_replaced_is_not_taken_again() -> None:
+    given = [answer(FIRST), answer(NEWER, FIRST), answer(FIRST), answer(NEWER, FIRST)]
+
+    async def story() -> None:
+        pins, clock = Pins(), ManualClock()
+        async with scripted({"GetUserAccess": lambda payload: given.pop(0)}) as client:
+            people = People({}, pins, clock=clock)
+            assert (await people.find(client, "bob")).record == FIRST
+            assert pins.times == {"bob": NOW_MS}
+            assert (await people.find(client, "bob", at_most_seconds_old=-1)).record == NEWER
+            assert pins.times == {"bob": NOW_MS + 5}
+            with pytest.raises(RecordReplaced, match="only an older record of Bob than was seen before"):
+                await people.find(client, "bob", at_most_seconds_old=-1)
+            await clock.advance(31)
+            assert (await people.find(client, "bob")).record == NEWER
+        async with scripted({"GetUserAccess": lambda payload: answer(FIRST)}) as client:
+            later = People(pins.keys, pins, clock=clock, record_times=pins.times)
+            with pytest.raises(RecordReplaced):
+                await later.find(client, "bob")
+            freed = People({}, pins, clock=clock, record_times=pins.times)
+            assert (await freed.find(client, "bob")).record == FIRST  # whose root key was removed begins anew
 
     run(story())
 
