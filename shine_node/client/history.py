@@ -239,6 +239,7 @@ def read_state(payload: Mapping[str, Any]) -> str:
 
     Raises:
         BadFields: it is missing, or none of those that there are (§5.1).
+        BadRequestFormat: it is not a text.
     """
     state = read_text(payload, "deliveryState")
     if state not in _STATES:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shine_node.client.connection import Connection
-from shine_node.client.history import BadAnswer, History, Message, Problem, of_oneself, peer_of
+from shine_node.client.history import BadAnswer, History, Message, Problem, of_oneself, peer_of, read_state
 from shine_node.client.identity import Identity, KeyPair
 from shine_node.client.messages import (
     SignedPair,
@@ -25,6 +25,7 @@ from shine_node.client.session import begin_session
 from shine_node.clock import SystemClock
 from shine_node.protocol.access import AccessServer, record_payload
 from shine_node.protocol.encoding import encode_base64
+from shine_node.protocol.errors import BadFields
 from shine_node.protocol.keys import MessageId
 from tests.client.scripted import scripted
 from tests.support.nodes import LocalServer, now_ms, register, run, servers
@@ -254,3 +255,11 @@ def test_whose_a_message_is() -> None:
     assert (peer_of(key, "bob"), of_oneself(key, "bob")) == ("alice", False)
     own = MessageId("bob", "bob", 1, 2)
     assert (peer_of(own, "bob"), of_oneself(own, "bob")) == ("bob", True)
+
+
+def test_the_states_of_a_delivery() -> None:
+    for state in ("accepted", "delivered", "failed"):
+        assert read_state({"deliveryState": state}) == state
+    for wrong in ({}, {"deliveryState": "Delivered"}, {"deliveryState": "\x1b[2J"}):
+        with pytest.raises(BadFields, match="deliveryState"):
+            read_state(wrong)
