@@ -1,6 +1,5 @@
 // Bytes and their texts: UTF-8, hexadecimal, Base64 (RFC 4648 §4, strict) and the Base32 of recovery keys (§6, no padding).
 
-// Crockford's alphabet: no I, L, O or U, so that what is copied by hand can be read back.
 const BASE32 = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 
 const encoder = new TextEncoder();
