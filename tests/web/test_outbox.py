@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from shine_node.client.identity import Identity
 from tests.support.chat import Tab, chat_nodes, linked
-from tests.support.nodes import LocalServer
+from tests.support.nodes import LocalServer, register
 from tests.support.web import Web
 from tests.web.test_core import talk
 
@@ -153,5 +154,54 @@ def test_only_the_newest_receipt_is_sent(browser: Web, tmp_path: Path) -> None:
         await bob.look("chat._link.start()")
         await alice.until("messages.every((one) => one.read)", "bob")
         assert (await bob.call("dialogs"))[0]["unread"] == 0
+
+    talk(browser, tmp_path, story)
+
+
+def test_many_chats_are_sent_to_a_few_at_a_time(browser: Web, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with chat_nodes(tmp_path, "server1") as (server,):
+            logins = [f"friend{number}" for number in range(12)]
+            for login in logins:
+                await register(Identity.generate(login), [server])
+            alice, _ = await Tab.register(browser, "alice", server)
+            await alice.online()
+            await alice.look("chat._link.stop()")
+            for login in logins:
+                await alice.send(login, f"to {login}")
+            assert await alice.look("chat._messages._outbox.items.length") == 12
+            await alice.look("chat._link.start()")
+            await alice.until("chat._messages._outbox.items.length === 0")
+            dialogs = await alice.call("dialogs")
+            assert sorted((d["peer"], d["last"]["text"], d["last"]["state"]) for d in dialogs) == sorted(
+                (login, f"to {login}", "delivered") for login in logins
+            )
+            assert alice.defects == []
+            await alice.page.context.close()
+
+    browser.run(story())
+
+
+def test_what_the_server_will_not_have_is_told_or_forgotten(browser: Web, tmp_path: Path) -> None:
+    async def story(alice: Tab, bob: Tab, one: LocalServer, two: LocalServer) -> None:
+        message = await alice.sent("bob", "stays")
+        [seen] = await bob.until("messages.length === 1", "alice")
+        for tab in (alice, bob):
+            await tab.page.evaluate(
+                """() => {
+                  const { request } = chat._link;
+                  chat._link.request = async function (op, payload, ms) {
+                    if (op === "SendMessagePair") throw Object.assign(new Error("no"), { code: "FORBIDDEN" });
+                    return request.call(this, op, payload, ms);
+                  };
+                }"""
+            )
+        await bob.call("read", "alice", seen)
+        await bob.until("chat._messages._outbox.items.length === 0")
+        assert await bob.look("chat.state.problem") is None  # nobody misses a receipt
+        await alice.call("remove", message)
+        await alice.until("chat.state.problem?.code === 'FORBIDDEN'")
+        shown = await alice.until("!messages[0].deleted", "bob")
+        assert shown[0]["text"] == "stays"
 
     talk(browser, tmp_path, story)

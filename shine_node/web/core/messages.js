@@ -265,10 +265,10 @@ export class Messages {
     } else await this._feed.copy(item.to, blob, deliveryState);
   }
 
-  // What the peer or the server will not have, and what is older than what another device has sent.
+  // What the server will not have, or what is older than what another device has sent. Nobody misses a receipt.
   _refused(item, code) {
     if (code === "STALE_REVISION" || code === "KEY_CONFLICT") this._feed.refresh(this._chat(item.peer)).catch(() => {});
-    else if (item.kind !== "message") this._failed(new ChatError(code, `${item.kind} to ${item.to}: refused by the server`));
+    else if (item.kind === "edit" || item.kind === "tombstone") this._failed(new ChatError(code, `${item.kind} to ${item.to}: refused by the server`));
   }
 
   // The texts of what waits since before this tab was loaded, or was written in another one.

@@ -109,7 +109,7 @@ export class Outbox {
       this._busy.add(peer);
       this._sendChat(peer, signal).finally(() => {
         this._busy.delete(peer);
-        if (this._turn !== signal || this._next(peer)) this._kick();
+        this._kick(); // there may be a chat for which there was no room
       });
     }
   }
