@@ -8,6 +8,12 @@ const SLACK = 50;
 const rowOf = (peer, { baseKey, out, timeMs, nonce, revisionMs, blob, deleted, deliveryState }) =>
   ({ peer, baseKey, out, timeMs, nonce, revisionMs, blob, deleted, deliveryState });
 
+const keyOf = ({ peer, timeMs, baseKey }) => [peer, timeMs, baseKey];
+
+// Whether a row takes the place of the stored one: a newer revision stays, and what is removed is so for good. Of a chat
+// that is not loaded nobody has compared them before.
+const counts = (row, stored) => row.deleted || (!stored.deleted && row.revisionMs >= stored.revisionMs);
+
 export class Archive {
   constructor({ db, reader }) {
     this._db = db;
@@ -36,7 +42,8 @@ export class Archive {
     const rows = await this._db.all("messages", chatRange(chat.key));
     const entries = await Promise.all(rows.map((row) => this._reader.entry(row, chat.key)));
     for (const entry of entries) {
-      if (!chat.entries.has(entry.baseKey)) chat.put(entry);
+      const known = chat.entries.get(entry.baseKey); // a page may have come first
+      if (!known || entry.deleted || entry.revisionMs > known.revisionMs) chat.put(entry);
     }
   }
 
@@ -48,7 +55,7 @@ export class Archive {
     try {
       await this._db.put("chats", head);
       if (!entries.length) return;
-      await this._db.change("messages", entries.map((entry) => rowOf(key, entry)));
+      await this._db.merge("messages", entries.map((entry) => rowOf(key, entry)), keyOf, counts);
       const keys = await this._db.keys("messages", chatRange(key));
       if (keys.length > KEPT + SLACK) await this._db.change("messages", [], keys.slice(0, -KEPT));
     } catch {

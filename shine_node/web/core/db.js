@@ -82,6 +82,19 @@ export class Database {
     });
   }
 
+  // Writes those values of one store that `counts(value, stored)` prefers to what is stored under their keys.
+  merge(store, values, keyOf, counts) {
+    return this._run(store, "readwrite", (place) => {
+      for (const value of values) {
+        const found = place.get(keyOf(value));
+        found.onsuccess = () => {
+          if (found.result === undefined || counts(value, found.result)) place.put(value);
+        };
+      }
+      return null;
+    });
+  }
+
   // The keys of a range, in order.
   keys(store, range) {
     return this._run(store, "readonly", (place) => place.getAllKeys(range));

@@ -2,9 +2,9 @@
 
 import { equal, fromBase64 } from "./bytes.js";
 import { MESSAGE, RECEIPT, TOMBSTONE } from "./container.js";
-import { inOrder } from "./history.js";
+import { inOrder, isProven } from "./history.js";
 import { loginKey } from "./logins.js";
-import { rowOf, rowOfCopy } from "./reading.js";
+import { deliveryOf, rowOf, rowOfCopy } from "./reading.js";
 
 const PAGE = 50;
 const REFRESH_PAGE = 200;
@@ -48,7 +48,7 @@ export class Feed {
     const chat = this._history.chat(peerLogin);
     chat.peer = peerLogin;
     const [entry] = await this._entries(chat, [lastMessage]);
-    if (entry && (!chat.last || entry.timeMs >= chat.last.timeMs)) chat.last = entry;
+    if (entry) chat.putLast(entry);
     if (!this._hasReceipt(chat)) chat.unread = unread;
     this._archive.save(chat);
     this._changed(chat);
@@ -90,7 +90,7 @@ export class Feed {
     const page = await this._page(chat, chat.cursor, PAGE);
     for (const entry of page.entries) chat.put(entry, { listed: true });
     Object.assign(chat, { cursor: page.cursor, hasMore: page.hasMore });
-    this._archive.save(chat, page.entries);
+    this._archive.save(chat, page.entries.map(({ baseKey }) => chat.entries.get(baseKey)));
     this._changed(chat);
     return page.hasMore;
   }
@@ -103,13 +103,17 @@ export class Feed {
 
   async _entries(chat, listed) {
     const entries = await Promise.all(
-      listed.map((one) => {
-        const row = rowOf(one);
+      listed.map(async (one) => {
+        const row = rowOf(one, this._own, chat.key);
         if (!row) return null;
-        if (one.read) chat.markRead(row.out, row.timeMs);
         const known = chat.entries.get(row.baseKey);
-        const same = known?.blob && row.blob && !known.problem && equal(known.blob, row.blob);
-        return same ? { ...known, ...row } : this._reader.entry(row, chat.key);
+        const same = known?.blob && row.blob && !row.mismatch && !known.problem && equal(known.blob, row.blob);
+        const entry = same
+          ? { ...known, deliveryState: row.deliveryState ?? known.deliveryState }
+          : await this._reader.entry(row, chat.key);
+        // A mark covers all before it: its time must not be one of the server's choosing.
+        if (one.read === true && isProven(entry)) chat.markRead(entry.out, entry.timeMs);
+        return entry;
       }),
     );
     return entries.filter(Boolean);
@@ -147,8 +151,9 @@ export class Feed {
   _delivery({ outgoingKey, baseKey, deliveryState }) {
     const [, peer, , , type] = String(outgoingKey).split("|");
     const chat = this._history.chats.get(peer);
-    if (!chat || Number(type) !== MESSAGE + 1) return;
-    chat.setDelivery(baseKey, deliveryState);
+    const state = deliveryOf(deliveryState);
+    if (!chat || !state || Number(type) !== MESSAGE + 1) return;
+    chat.setDelivery(baseKey, state);
     const entry = chat.entries.get(baseKey);
     this._archive.save(chat, entry ? [entry] : []);
     this._changed(chat);
@@ -179,7 +184,7 @@ export class Feed {
     // The server's number may have counted it already, and then knows one that is no older.
     const isNew = !chat.entries.has(entry.baseKey) && (!chat.last || inOrder(chat.last, entry) < 0);
     if (!chat.put(entry)) return;
-    if (isNew && !entry.out && !entry.revisionMs && !chat.isRead(entry)) chat.unread++;
+    if (isNew && !entry.out && !entry.problem && !entry.revisionMs && !chat.isRead(entry)) chat.unread++;
     this._archive.save(chat, [chat.entries.get(entry.baseKey) ?? entry]);
   }
 

@@ -12,6 +12,11 @@ export function inOrder(a, b) {
   return a.baseKey < b.baseKey ? -1 : a.baseKey > b.baseKey ? 1 : 0;
 }
 
+// Whether its container was checked: what is not so is the server's word alone.
+export function isProven(entry) {
+  return entry.signature !== null;
+}
+
 export class ChatHistory {
   constructor(key, peer) {
     this.key = key;
@@ -27,6 +32,7 @@ export class ChatHistory {
     this.listed = false; // from the server, without gaps
     this.turn = 0; // of the connection with which it was listed as a whole
     this._removed = new Set(); // tombstones may come before their messages
+    this._edited = new Map(); // newest revisions that were proven, also of what is no longer loaded
     this._early = new Map(); // baseKey → delivery state that came before the answer that the server has the message
     this._sorted = null;
   }
@@ -36,19 +42,36 @@ export class ChatHistory {
     return (this._sorted ??= [...this.entries.values()].sort(inOrder));
   }
 
-  // Takes an entry; returns whether anything changed. Of two revisions the newer one stays, and what is removed is so for
-  // good. Of a chat that is not loaded only the newest entry is kept. `listed`: the server says that this is how it stands,
-  // so that it decides what signatures of own copies cannot.
+  // What is known of a message, or null.
+  known(baseKey) {
+    if (this.last?.baseKey === baseKey) return this.entries.get(baseKey) ?? this.last;
+    return this.entries.get(baseKey) ?? this._edited.get(baseKey) ?? null;
+  }
+
+  // Of an entry and what is known of its message the one that stands. Of two revisions it is the newer one, what is
+  // removed is so for good, whoever has said it, and what is not proven takes the place of nothing that is. `listed`: the
+  // server says that this is how it stands, so that it decides what signatures of own copies cannot.
+  _standing(entry, listed) {
+    const known = this.known(entry.baseKey);
+    if (entry.deleted || known?.deleted) this._removed.add(entry.baseKey);
+    if (this._removed.has(entry.baseKey)) {
+      this._edited.delete(entry.baseKey); // its text is not kept either
+      return removed({ ...(known ?? entry), deliveryState: entry.deliveryState ?? known?.deliveryState ?? null });
+    }
+    if (known && isProven(known)) {
+      if (!isProven(entry) || known.revisionMs > entry.revisionMs) return known;
+      const same = known.blob && entry.blob && equal(known.blob, entry.blob);
+      if (!same && !listed && known.revisionMs === entry.revisionMs && !replaces(entry, known)) return known;
+    }
+    if (isProven(entry) && entry.revisionMs) this._edited.set(entry.baseKey, entry);
+    return entry;
+  }
+
+  // Takes an entry; returns whether anything changed. Of a chat that is not loaded only the newest entry is kept.
   put(entry, { listed = false } = {}) {
     const known = this.entries.get(entry.baseKey) ?? (this.last?.baseKey === entry.baseKey ? this.last : null);
-    if (this._removed.has(entry.baseKey) || known?.deleted) entry = removed(entry);
-    if (known && !entry.deleted) {
-      if (known.revisionMs > entry.revisionMs) return false;
-      const same = known.blob && entry.blob && equal(known.blob, entry.blob);
-      if (!same && !listed && known.revisionMs === entry.revisionMs && known.signature && entry.signature) {
-        if (!replaces(entry, known)) return false;
-      }
-    }
+    entry = this._standing(entry, listed);
+    if (entry === known) return false;
     const early = this._early.get(entry.baseKey);
     if (early && !listed) entry = { ...entry, deliveryState: early };
     this._early.delete(entry.baseKey);
@@ -58,9 +81,17 @@ export class ChatHistory {
     return true;
   }
 
+  // Takes what the server lists as the newest message, for the list of chats.
+  putLast(entry) {
+    entry = this._standing(entry, true);
+    // What nobody has proven must not stay the newest by a time of the server's choosing.
+    if (!this.last || !(isProven(this.last) || this.last.deleted) || inOrder(this.last, entry) <= 0) this.last = entry;
+  }
+
   // Removes a message's text for good, whether the message is known or not.
   remove(baseKey) {
     this._removed.add(baseKey);
+    this._edited.delete(baseKey);
     const known = this.entries.get(baseKey);
     if (known && !known.deleted) this.put(removed(known));
     if (this.last?.baseKey === baseKey) this.last = removed(this.last);
@@ -90,9 +121,10 @@ export class ChatHistory {
     return timeMs <= (out ? this.outReadMs : this.inReadMs);
   }
 
-  // How many loaded messages are not read; the server's number counts where not all of them are loaded.
+  // How many loaded messages are not read; the server's number counts where not all of them are loaded. What cannot be
+  // shown cannot be read.
   countUnread() {
-    return this.sorted.filter((entry) => !entry.out && !entry.deleted && !this.isRead(entry)).length;
+    return this.sorted.filter((entry) => !entry.out && !entry.deleted && !entry.problem && !this.isRead(entry)).length;
   }
 
   // The person has read up to then: a number for the list of chats, as exact as what is loaded allows.
@@ -103,14 +135,15 @@ export class ChatHistory {
   }
 
   // Takes the server's newest pages in place of what is loaded. What came by itself since `before` (the entries as they
-  // were when the first page was asked for) is newer than the pages and stays.
+  // were when the first page was asked for) is newer than the pages and stays, and so does the newer one of two revisions.
   replaceWith(entries, before, { cursor, hasMore }) {
     const since = [...this.entries.values()].filter((entry) => before.get(entry.baseKey) !== entry);
+    const standing = entries.map((entry) => this._standing(entry, true));
     this.entries = new Map();
     this.last = null;
     this._sorted = null;
     this.loaded = this.listed = true;
-    for (const entry of entries) this.put(entry, { listed: true });
+    for (const entry of standing) this.put(entry, { listed: true });
     for (const entry of since) this.put(entry);
     this.cursor = cursor;
     this.hasMore = hasMore;

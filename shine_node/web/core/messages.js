@@ -5,7 +5,7 @@ import { utf8 } from "./bytes.js";
 import { newNonce, parseContainer } from "./container.js";
 import { ChatError } from "./errors.js";
 import { Feed } from "./feed.js";
-import { History } from "./history.js";
+import { History, isProven } from "./history.js";
 import { pauseMs } from "./link.js";
 import { baseKey, isLogin, loginKey, parseBaseKey } from "./logins.js";
 import { Outbox } from "./outbox.js";
@@ -173,14 +173,16 @@ export class Messages {
     await this._outbox.add({ kind: "tombstone", peer: chat.key, to: chat.peer, baseKey: key, timeMs: this._clock() });
   }
 
-  async read(peer, { key, timeMs, out }) {
-    const chat = this._chat(peer);
-    if (out || timeMs <= chat.inReadMs) return;
+  // A receipt is signed: only for a message that was proven and shown, and with the time and key of its container.
+  async read(peer, { key }) {
+    const chat = this._chat(peer), entry = chat.known(key);
+    if (!entry || entry.out || entry.deleted || entry.problem || !isProven(entry) || entry.timeMs <= chat.inReadMs) return;
+    const { baseKey, timeMs } = entry;
     this._feed.read(chat, timeMs);
     this._tell({ kind: "read", peer: chat.key, timeMs });
     // A receipt covers those before it: one that still waits need not be sent.
     const waiting = this._outbox.ofChat(chat.key).filter((item) => item.kind === "receipt");
-    await this._outbox.add({ kind: "receipt", peer: chat.key, to: chat.peer, baseKey: key, timeMs: this._clock() });
+    await this._outbox.add({ kind: "receipt", peer: chat.key, to: chat.peer, baseKey, timeMs: this._clock() });
     for (const item of waiting) await this._outbox.replace(item, null);
   }
 

@@ -3,35 +3,39 @@
 import { fromBase64 } from "./bytes.js";
 import { effectiveMs, parseContainer, SEALED, TEXT } from "./container.js";
 import { verify } from "./keys.js";
-import { loginKey } from "./logins.js";
+import { loginKey, parseBaseKey } from "./logins.js";
 import { open } from "./seal.js";
 
-const BAD = { text: null, problem: "bad-signature" };
+const BAD = "bad-signature";
+const STATES = new Set(["accepted", "delivered", "failed"]);
 
 // An entry of a chat, as history.js holds it: {baseKey, out, timeMs, nonce, revisionMs, signature, blob, deleted,
 // deliveryState, text, problem}. A `row` is the same without text and problem: what is stored, and what a server lists.
 
-// The row of an entry of GetDirectMessages or ListDialogs; null for one that is none.
-export function rowOf(listed) {
-  const nonce = Number(String(listed?.baseKey).split("|")[3]);
-  const blob = listed?.deleted ? null : fromBase64(listed?.blobB64);
-  if (!Number.isSafeInteger(listed?.timeMs) || !Number.isSafeInteger(nonce) || !(blob || listed.deleted)) return null;
-  return {
-    baseKey: listed.baseKey,
-    out: listed.direction === "out",
-    timeMs: listed.timeMs,
-    nonce,
-    revisionMs: listed.revisionMs,
-    blob,
-    deleted: listed.deleted === true,
-    deliveryState: listed.deliveryState ?? null,
-  };
+// One of the delivery states, or null for what is none.
+export function deliveryOf(state) {
+  return STATES.has(state) ? state : null;
+}
+
+// The row of an entry of GetDirectMessages or ListDialogs in the chat of `own` (a login) with `peer` (its key); null for
+// one that is none. Whose message it is and of when says its key, which the container must have too; of what the server
+// says beside that only the delivery state is taken. `mismatch`: it says something else.
+export function rowOf(listed, own, peer) {
+  const baseKey = String(listed?.baseKey), key = parseBaseKey(baseKey), me = loginKey(own);
+  const deleted = listed?.deleted === true, blob = deleted ? null : fromBase64(listed?.blobB64);
+  if (!key || !Number.isSafeInteger(key.timeMs) || !(blob || deleted)) return null;
+  const out = key.from === me;
+  if (out ? key.to !== peer : key.from !== peer || key.to !== me) return null;
+  const { timeMs, nonce } = key;
+  const mismatch = listed.timeMs !== timeMs || (listed.direction === "out") !== out;
+  const deliveryState = out ? deliveryOf(listed.deliveryState) : null;
+  return { baseKey, out, timeMs, nonce, revisionMs: 0, blob, deleted, deliveryState, mismatch };
 }
 
 // The row of a message's copy that came by itself.
 export function rowOfCopy(container, blob, deliveryState = null) {
   const { baseKey, timeMs, nonce, revisionMs, type } = container;
-  return { baseKey, out: type === 2, timeMs, nonce, revisionMs, blob, deleted: false, deliveryState };
+  return { baseKey, out: type === 2, timeMs, nonce, revisionMs, blob, deleted: false, deliveryState: deliveryOf(deliveryState) };
 }
 
 export class Reader {
@@ -56,20 +60,19 @@ export class Reader {
     return (await this._people.verifiedBy(from, effectiveMs(container), isSignedBy)) ? container : null;
   }
 
-  // The entry of a row.
-  async entry(row, peer) {
+  // The entry of a row: its time and revision are the container's. Without a signature it is not proven.
+  async entry({ mismatch = false, ...row }, peer) {
     if (row.deleted) return { ...row, signature: null, text: null, problem: null };
+    const unproven = (problem) => ({ ...row, revisionMs: 0, signature: null, text: null, problem });
     let container;
     try {
       container = await this.container(row.blob, peer);
     } catch (problem) {
-      return { ...row, signature: null, text: null, problem: problem.code ?? "INTERNAL_ERROR" }; // the keys are not to be had now
+      return unproven(problem.code ?? "INTERNAL_ERROR"); // the keys are not to be had now
     }
-    if (!container || container.baseKey !== row.baseKey || (container.type === 2) !== row.out) {
-      return { ...row, signature: null, ...BAD };
-    }
-    const { revisionMs, signature } = container;
-    return { ...row, revisionMs, signature, ...(await this.text(container)) };
+    if (mismatch || !container || container.baseKey !== row.baseKey || (container.type === 2) !== row.out) return unproven(BAD);
+    const { timeMs, nonce, revisionMs, signature } = container;
+    return { ...row, timeMs, nonce, revisionMs, signature, ...(await this.text(container)) };
   }
 
   // {text, problem} of a message's container.

@@ -77,7 +77,7 @@ export class Messages {
   firstUnread(all) {
     let first = -1;
     for (let at = all.length - 1; at >= 0; at -= 1) {
-      if (all[at].out || all[at].deleted) continue;
+      if (all[at].out || all[at].deleted || all[at].problem) continue;
       if (all[at].read) return { at: first, sure: true };
       first = at;
     }
@@ -162,7 +162,7 @@ export class Messages {
       bubble.update(entry);
       if (foot && foot !== bubble.foot) this.reading.forget(foot);
       const { message } = entry;
-      if (!message.out && !message.read && !message.deleted) this.reading.watch(bubble.foot, message);
+      if (!message.out && !message.read && !message.deleted && !message.problem) this.reading.watch(bubble.foot, message);
       else this.reading.forget(bubble.foot);
     }
   }

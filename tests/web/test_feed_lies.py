@@ -1,0 +1,173 @@
+"""A server that lies about signed messages: whose they are, of when, which revision, and whether they are there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from shine_node.client.identity import Identity
+from shine_node.client.messages import SignedPair, make_edit, make_message
+from shine_node.protocol.encoding import encode_base64
+from tests.support.chat import Tab
+from tests.support.nodes import LocalServer, now_ms
+from tests.support.web import Web
+from tests.web.test_feed import incoming, listen, seen
+
+DAY_MS = 86_400_000
+
+# From now on the pages of the chat with Bob and the list of chats are what the test says.
+LIE = """([messages, anew]) => {
+  window.honest ??= chat._link.request;
+  window.receipts ??= [];
+  chat._link.request = async function (op, payload, ms) {
+    if (op === "SendMessagePair") receipts.push(payload);
+    if (op === "GetDirectMessages") return { messages, cursor: null, hasMore: false };
+    if (op === "ListDialogs") {
+      const dialogs = messages.map((lastMessage) => ({ peerLogin: "bob", lastMessage, unread: 0 }));
+      return { dialogs, cursor: null, hasMore: false };
+    }
+    return window.honest.call(this, op, payload, ms);
+  };
+  if (anew) chat._messages._feed.begin();
+}"""
+
+
+def listed(pair: SignedPair, **fields: Any) -> dict[str, Any]:
+    """Return a pair's incoming copy as a server lists it, with some fields as it likes."""
+    message = pair.message
+    shape = {"baseKey": pair.base_key, "direction": "in", "timeMs": message.time_ms, "revisionMs": pair.revision_ms}
+    return shape | {"read": False, "deleted": False, "blobB64": encode_base64(pair.incoming)} | fields
+
+
+async def lie(alice: Tab, *messages: dict[str, Any], anew: bool = False) -> list[dict[str, Any]]:
+    """Have Alice open the chat where the server lists these; ``anew``: as after a reconnect."""
+    await alice.page.evaluate(LIE, [list(messages), anew])
+    if anew:
+        await alice.page.evaluate("() => chat._messages._feed.dialogs()")
+    await alice.call("openChat", "bob")
+    found: list[dict[str, Any]] = await alice.call("messages", "bob")
+    return found
+
+
+def test_the_fields_of_a_checked_message_are_those_that_were_signed(browser: Web, tmp_path: Path) -> None:
+    async def story(alice: Tab, bob: Identity, server: LocalServer) -> None:
+        pair = make_message(bob, "alice", "I owe you 100", time_ms=now_ms())
+        time_ms = pair.message.time_ms
+        (wrong,) = await lie(alice, listed(pair, timeMs=time_ms - 90 * DAY_MS))
+        assert (wrong["text"], wrong["problem"], wrong["timeMs"]) == (None, "bad-signature", time_ms)
+        (first,) = await lie(alice, listed(pair))
+        assert (first["text"], first["problem"]) == ("I owe you 100", None)
+        for fields in (
+            {"direction": "out"},
+            {"revisionMs": 9 * 10**15},
+            {"deliveryState": "read by all"},
+            {"timeMs": 1},
+        ):
+            for anew in (False, True):
+                assert await lie(alice, listed(pair, **fields), anew=anew) == [first], fields
+        edit = make_edit(bob, pair.message, "I owe you 200", revision_ms=time_ms + 5)
+        (edited,) = await lie(alice, listed(edit, revisionMs=0))
+        assert (edited["text"], edited["revisionMs"]) == ("I owe you 200", time_ms + 5)
+
+        # Nothing of another chat, and no state that is none.
+        other = make_message(bob, "carol", "not for her", time_ms=time_ms)
+        assert await lie(alice, listed(edit), listed(other)) == [edited]
+        own = await alice.send("bob", "mine")
+        await seen(alice, "chat.messages('bob').at(-1).state !== 'waiting'")
+        payload = {"outgoingKey": own["key"] + "|2", "baseKey": own["key"], "deliveryState": "eaten"}
+        server.node._live.push("alice", "DmDeliveryStateChanged", payload)
+        server.node._live.push("alice", "DmDeliveryStateChanged", payload | {"deliveryState": "failed"})
+        await seen(alice, "chat.messages('bob').at(-1).state === 'failed'")
+
+    listen(browser, tmp_path, story)
+
+
+def test_what_is_not_proven_marks_nothing_read(browser: Web, tmp_path: Path) -> None:
+    async def story(alice: Tab, bob: Identity, server: LocalServer) -> None:
+        pair = make_message(bob, "alice", "unread", time_ms=now_ms())
+        later = make_message(bob, "alice", "forged", time_ms=now_ms() + DAY_MS)
+        forged = listed(later, blobB64=encode_base64(pair.incoming), read=True)
+        shown = await lie(alice, listed(pair), forged, listed(pair, timeMs=now_ms() + DAY_MS, read=True))
+        assert [(one["text"], one["read"]) for one in shown] == [("unread", False), (None, False)]
+        deleted = listed(later, deleted=True, read=True)
+        del deleted["blobB64"]
+        assert [one["read"] for one in await lie(alice, listed(pair), deleted, anew=True)] == [False, False]
+        assert (await lie(alice, listed(pair, read=True)))[0]["read"]
+
+    listen(browser, tmp_path, story)
+
+
+def test_no_receipt_is_signed_for_what_is_not_proven(browser: Web, tmp_path: Path) -> None:
+    async def story(alice: Tab, bob: Identity, server: LocalServer) -> None:
+        pair = make_message(bob, "alice", "true", time_ms=now_ms())
+        await server.send(pair)
+        later = make_message(bob, "alice", "forged", time_ms=now_ms() + DAY_MS)
+        opaque = make_message(bob, "alice", b"\x00", time_ms=now_ms() + 1)
+        forged = listed(later, blobB64=encode_base64(later.incoming[:-1] + bytes([later.incoming[-1] ^ 1])))
+        shown = await lie(alice, listed(pair), forged, listed(opaque))
+        assert [one["problem"] for one in shown] == [None, "not-text", "bad-signature"]
+        for one in reversed(shown[1:]):
+            await alice.call("read", "bob", one)
+        await alice.call("read", "bob", {"key": "bob|alice|4102444800000|1", "timeMs": 4102444800000, "out": False})
+        assert await alice.look("chat._messages._outbox.items.length + receipts.length") == 0
+        assert not any(one["read"] for one in await alice.call("messages", "bob"))
+
+        # Of one that is, the time and the key are those of its container, whatever is said beside it.
+        await alice.call("read", "bob", shown[0] | {"timeMs": 4102444800000})
+        await seen(alice, "receipts.length === 1 && chat._messages._outbox.items.length === 0")
+        reference = await alice.page.evaluate(
+            """async () => {
+              const [bytes, container] = [await import("/core/bytes.js"), await import("/core/container.js")];
+              return container.parseContainer(bytes.fromBase64(receipts[0].incomingBlobB64)).reference.baseKey;
+            }"""
+        )
+        assert reference == pair.base_key
+        assert await alice.look("chat._messages._history.chat('bob').inReadMs") == pair.message.time_ms
+
+    listen(browser, tmp_path, story)
+
+
+def test_an_older_revision_and_what_was_deleted_do_not_come_back(browser: Web, tmp_path: Path) -> None:
+    async def story(alice: Tab, bob: Identity, server: LocalServer) -> None:
+        time_ms = now_ms()
+        first = make_message(bob, "alice", "first", time_ms=time_ms)
+        edit = make_edit(bob, first.message, "edited", revision_ms=time_ms + 5)
+        other = make_message(bob, "alice", "other", time_ms=time_ms + 10)
+        gone = listed(edit, deleted=True)
+        del gone["blobB64"]
+
+        async def texts(*messages: dict[str, Any]) -> list[str | None]:
+            return [one["text"] for one in await lie(alice, *messages, anew=True)]
+
+        assert await texts(listed(edit), listed(other)) == ["edited", "other"]
+        assert await texts(listed(first), listed(other)) == ["edited", "other"]
+        assert await texts(listed(other)) == ["other"]
+        assert await texts(listed(first), listed(other)) == ["edited", "other"], (
+            "known, though it was not listed meanwhile"
+        )
+        assert await texts(listed(first)) == ["edited"]
+        assert (await alice.call("dialogs"))[0]["last"]["text"] == "edited"
+        assert await texts(listed(first), listed(other)) == ["edited", "other"]
+
+        # So it is for what this browser has stored, also where the chat is not open and an event says it.
+        await alice.reload(server)
+        await alice.online()
+        incoming(server, first)
+        incoming(server, make_message(bob, "alice", "mark", time_ms=time_ms + 20))
+        await seen(alice, "chat.dialogs()[0].last.text === 'mark'")
+        assert await texts(listed(first), listed(other)) == ["edited", "other"]
+
+        assert await texts(gone, listed(other)) == [None, "other"]
+        assert await texts(listed(edit), listed(other)) == [None, "other"]
+        assert await texts(listed(other)) == ["other"]
+        assert await texts(listed(edit)) == [None]
+        assert (await alice.call("dialogs"))[0]["last"]["deleted"]
+        assert await texts(listed(edit), listed(other)) == [None, "other"]
+        await alice.reload(server)
+        await alice.online()
+        incoming(server, edit)
+        incoming(server, make_message(bob, "alice", "mark", time_ms=time_ms + 30))
+        await seen(alice, f"chat.dialogs()[0].last.timeMs === {time_ms + 30}")
+        assert (await texts(listed(edit), listed(other)))[0] is None
+
+    listen(browser, tmp_path, story)
