@@ -177,8 +177,8 @@ export class Chat extends EventTarget {
     this.emit("state");
   }
 
-  setProblem(code) {
-    this.problem = code ? { code, message: code } : null;
+  setProblem(code, more = {}) {
+    this.problem = code ? { code, message: code, ...more } : null;
     this.emit("state");
   }
 

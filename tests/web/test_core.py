@@ -389,20 +389,53 @@ def test_a_registration_whose_answer_is_lost_is_made_again_with_the_same_keys(br
     browser.run(story())
 
 
-def test_a_browser_with_a_wrong_clock_goes_by_the_servers(browser: Web, tmp_path: Path) -> None:
+WRONG_CLOCK = "const now = Date.now; Date.now = () => now() + (window.wrongMs ?? %d);"
+
+
+def test_a_browser_with_a_clock_that_is_a_little_wrong_goes_by_the_servers(browser: Web, tmp_path: Path) -> None:
     async def story() -> None:
         async with chat_nodes(tmp_path, "server1") as (server,):
             profile = await browser.profile()
-            await profile.add_init_script("const now = Date.now; Date.now = () => now() + 2 * 3600 * 1000;")
+            await profile.add_init_script(WRONG_CLOCK % (10 * 60 * 1000))
             tab = await Tab.open(browser, profile, server)
             await tab.call("register", {"login": "late"})
             await tab.online()
             message = await tab.sent("late", "what time is it?")
             assert abs(message["timeMs"] - now_ms()) < 60_000
+            assert await tab.look("chat.state.problem") is None
             await server.stop()
             await tab.reload(server)  # it is remembered where there is no server to ask
             offline = await tab.send("late", "and now?")
             assert abs(offline["timeMs"] - now_ms()) < 60_000
+            assert tab.defects == []
+            await profile.close()
+
+    browser.run(story())
+
+
+@pytest.mark.parametrize("hours", [-2, 2])
+def test_no_server_sets_the_clock_of_what_is_signed_by_hours(browser: Web, tmp_path: Path, hours: int) -> None:
+    async def story() -> None:
+        async with chat_nodes(tmp_path, "server1") as (server,):
+            wrong_ms = hours * 3_600_000
+            profile = await browser.profile()
+            await profile.add_init_script(WRONG_CLOCK % wrong_ms)
+            tab = await Tab.open(browser, profile, server)
+            assert await tab.refused("register", {"login": "alice"}) == "TIME_SKEW"
+            await tab.page.evaluate("window.wrongMs = 0")  # the clock is set
+            await tab.call("register", {"login": "alice"})
+            await tab.online()
+            assert await tab.look("chat.state.problem") is None
+
+            await tab.reload(server)  # and is wrong again: the session begins all the same, and the person is told
+            await tab.online()
+            problem = await tab.look("chat.state.problem")
+            assert problem["code"] == "CLOCKS_DIFFER"
+            assert abs(problem["byMs"] - 7_200_000) < 60_000
+            message = await tab.send("alice", "by the clock of this device")
+            assert abs(message["timeMs"] - now_ms() - wrong_ms) < 60_000
+            await tab.reload(server)
+            assert await tab.look("chat._skewMs") == 0
             assert tab.defects == []
             await profile.close()
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.web.ui import Ui, calls, eventually, received, sent
+from tests.web.ui import MINUTE, Ui, calls, eventually, received, sent
 
 
 @pytest.mark.parametrize(
@@ -148,6 +148,15 @@ def test_a_closed_session_can_be_opened_again(ui: Ui) -> None:
             await page.evaluate("code => standIn.setProblem(code)", code)
             await expect(problem).to_contain_text(text)
             await expect(page.get_by_role("button", name="Log in again here")).to_be_hidden()
+
+    ui.show(story)
+
+
+@pytest.mark.parametrize(("minutes", "text"), [(16, "16 min"), (119, "119 min"), (120, "2 h"), (3 * 24 * 60, "3 days")])
+def test_two_clocks_that_differ_are_told_of_and_by_how_much(ui: Ui, minutes: int, text: str) -> None:
+    async def story(page: Page) -> None:
+        await page.evaluate("byMs => standIn.setProblem('CLOCKS_DIFFER', { byMs })", minutes * MINUTE)
+        await expect(page.locator(".problem")).to_contain_text(f"of the server differ by {text}")
 
     ui.show(story)
 

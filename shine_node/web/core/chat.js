@@ -14,9 +14,16 @@ export { ChatError } from "./errors.js";
 const READY_MS = 10000;
 const GOODBYE_MS = 3000;
 const SKEW_MS = 5000; // a clock that is wrong by less is not corrected: the way to the server takes its time too
+const ASK_AGAIN_MS = 30000; // somebody may be setting the clock just now
+const MOST_SKEW_MS = 15 * 60 * 1000; // by more no server sets the time of what is signed: one of the two is wrong
 
 function ownUrl() {
   return `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`;
+}
+
+// By how much the time of what is signed differs from this device's, where the server's does by `skew`.
+function corrected(skew) {
+  return Math.abs(skew) > SKEW_MS && Math.abs(skew) <= MOST_SKEW_MS ? skew : 0;
 }
 
 export class Chat extends EventTarget {
@@ -25,6 +32,7 @@ export class Chat extends EventTarget {
     this._indexedDB = indexedDB;
     this._locks = locks;
     this._problem = null;
+    this._clockProblem = null;
     this._skewMs = 0;
     this._clock = () => Date.now() + this._skewMs;
     this._dirty = new Set();
@@ -39,7 +47,7 @@ export class Chat extends EventTarget {
 
   get state() {
     const account = this._identity ? { login: this._identity.login } : null;
-    return { account, link: this._link.state, since: this._link.since, problem: this._problem };
+    return { account, link: this._link.state, since: this._link.since, problem: this._problem ?? this._clockProblem };
   }
 
   async open() {
@@ -47,7 +55,7 @@ export class Chat extends EventTarget {
       await checkBrowser();
       this._db = await Database.open(this._indexedDB);
       this._account = new Account({ db: this._db, link: this._link, clock: this._clock });
-      this._skewMs = (await this._db.get("meta", "skewMs")) ?? 0;
+      this._skewMs = corrected((await this._db.get("meta", "skewMs")) ?? 0);
       this._tabs = new BroadcastChannel("shine");
       this._tabs.onmessage = ({ data }) => this._told(data);
       await this._begin(await this._account.stored());
@@ -67,7 +75,10 @@ export class Chat extends EventTarget {
   async register({ login, token }) {
     this._needNobody();
     if (!isLogin(login)) throw new ChatError("BAD_LOGIN", "a login is 1 to 30 of A-Z a-z 0-9 _ . -, and begins with a letter or digit");
-    await this._enter(await this._account.register(login, token, await this.serverInfo()));
+    const server = await this.serverInfo();
+    if (this._clockProblem) await this._askTime((op) => this._link.request(op)); // it may have been set meanwhile
+    if (this._clockProblem) throw new ChatError("TIME_SKEW", this._clockProblem.message); // a record is signed, with its time
+    await this._enter(await this._account.register(login, token, server));
     return { recoveryKey: await this.recoveryKey() };
   }
 
@@ -172,6 +183,7 @@ export class Chat extends EventTarget {
 
   // Ends everything that this tab does, as when it is closed.
   close() {
+    clearTimeout(this._asking);
     this._messages?.close();
     this._link.stop();
     this._tabs?.close();
@@ -224,16 +236,35 @@ export class Chat extends EventTarget {
     await this._link.ready(READY_MS).catch(() => {}); // it is registered all the same
   }
 
-  // On each new connection: what time it is, and who this is.
-  async _introduce(exchange) {
+  // Asks the server what time it is; returns by how much that differs from this device's time.
+  async _askTime(exchange) {
+    clearTimeout(this._asking);
     const asked = Date.now();
     const { ts } = await exchange("Ping");
+    if (!Number.isSafeInteger(ts)) throw new ChatError("BAD_FIELDS", "the server does not say what time it is");
     const skew = Math.round(ts - (asked + Date.now()) / 2);
-    this._skewMs = Math.abs(skew) > SKEW_MS ? skew : 0;
+    const message = `the clocks of this device and of the server differ by ${Math.round(Math.abs(skew) / 60000)} minutes`;
+    this._clockProblem = Math.abs(skew) > MOST_SKEW_MS ? { code: "CLOCKS_DIFFER", message, byMs: Math.abs(skew) } : null;
+    this._skewMs = corrected(skew);
+    if (this._clockProblem) this._asking = setTimeout(() => this._askAgain(), ASK_AGAIN_MS);
     await this._db.put("meta", this._skewMs, "skewMs");
+    return skew;
+  }
+
+  async _askAgain() {
+    if (!this._link.online) return; // the next connection begins with it
+    const later = () => (this._asking = setTimeout(() => this._askAgain(), ASK_AGAIN_MS));
+    await this._askTime((op) => this._link.request(op)).catch(later);
+    this._emit("state");
+  }
+
+  // On each new connection: what time it is, and who this is.
+  async _introduce(exchange) {
+    const skew = await this._askTime(exchange);
     if (!this._identity) return;
     const before = (await this._db.get("meta", "session"))?.id;
-    const id = await signIn(exchange, { identity: this._identity, db: this._db, locks: this._locks, clock: this._clock });
+    const clock = () => Date.now() + (this._clockProblem ? skew : this._skewMs); // a session is the server's, and so is its time
+    const id = await signIn(exchange, { identity: this._identity, db: this._db, locks: this._locks, clock });
     if (id !== before) this._tabs.postMessage({ kind: "session" }); // for those whose session was closed
     this._problem = null;
   }

@@ -91,6 +91,7 @@ export default {
   "message.you": "You",
   "page.newVersion": "There is a new version of this page.",
   "page.reload": "Load again",
+  "problem.CLOCKS_DIFFER": "The clocks of this device and of the server differ by {duration}. Set the time of this device; if it is right, tell the server’s operator.",
   "problem.DEVICE_KEY_NOT_ACTUAL": "The keys of this account have been changed. Log out here and come back with the newest recovery key.",
   "problem.NOT_ACCESS_SERVER": "This account has moved to another server. Open the page of that server.",
   "problem.SESSION_CLOSED": "This session was closed on another device.",

@@ -17,6 +17,13 @@ function format(timeMs, options) {
   return formats.get(key).format(timeMs);
 }
 
+/** How long, in the largest unit of which it is at least two; minutes are the smallest. */
+export function duration(ms) {
+  const [unit, length] = [["day", 86400000], ["hour", 3600000]].find(([, each]) => ms >= 2 * each) ?? ["minute", 60000];
+  const options = { style: "unit", unit, unitDisplay: "short", maximumFractionDigits: 0 };
+  return new Intl.NumberFormat(localeOf(currentLanguage()), options).format(ms / length);
+}
+
 /** A number that is the same for two times exactly if they lie on one day here. */
 export function dayOf(timeMs) {
   if (!(Math.abs(timeMs) <= LAST_TIME)) return 0;

@@ -1,6 +1,6 @@
 // The list of chats, the search of people, and the state of the connection.
 import { button, h, moveFocus, reconcile, setAttribute, setText, spoken } from "./dom.js";
-import { listTime } from "./dates.js";
+import { duration, listTime } from "./dates.js";
 import { errorText, hasText, plural, t } from "./i18n.js";
 import { icon } from "./icons.js";
 import { substitute } from "./bubble.js";
@@ -160,6 +160,7 @@ export function sidebar({ chat, nudge, signal }) {
   };
 }
 
-function problemText({ code }) {
+function problemText({ code, byMs }) {
+  if (code === "CLOCKS_DIFFER") return t("problem.CLOCKS_DIFFER", { duration: duration(byMs) });
   return hasText(`problem.${code}`) ? t(`problem.${code}`) : errorText(code);
 }
