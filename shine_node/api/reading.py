@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import orjson
 
@@ -166,16 +166,17 @@ class _ReadMarks:
         return mark_ms is not None and entry.key.time_ms <= mark_ms
 
 
-def _newest_chats(txn: Transaction, owner: str, after: ChatPlace | None, limit: int) -> list[tuple[ChatPlace, Entry]]:
-    """Return the first chats after a place; all chats are looked at, a few of them are held."""
-
-    def places() -> Iterator[tuple[ChatPlace, Entry]]:
-        for entry in list_chats(txn, owner):
-            place = ChatPlace(entry.key.time_ms, entry.key.peer)
-            if after is None or place.order > after.order:
-                yield place, entry
-
-    return heapq.nsmallest(limit, places(), key=lambda found: found[0].order)
+def _newest_chats(
+    txn: Transaction, owner: str, after: ChatPlace | None, limit: int
+) -> Iterator[tuple[ChatPlace, Entry]]:
+    """Yield the first chats after a place; all chats are looked at, a few of them are held and read."""
+    orders = ((-time_ms, peer) for time_ms, peer in list_chats(txn, owner))
+    if after is not None:
+        begin = after.order
+        orders = (order for order in orders if order > begin)
+    for negative_ms, peer in heapq.nsmallest(limit, orders):
+        entry = next(read_chat(txn, owner, peer))
+        yield ChatPlace(-negative_ms, peer), cast(Entry, entry)  # list_chats names no chat that has none
 
 
 def _dialog(txn: Transaction, entry: Entry) -> dict[str, object]:

@@ -20,6 +20,7 @@ from shine_node.store.changes import Change, Watch
 from shine_node.store.files import StoreError, is_disk_full, open_environment, take_lock
 from shine_node.store.jobs import Job, bring_back
 from shine_node.store.layout import SCHEMA_VERSION, Table, pack_number, unpack_number
+from shine_node.store.seeking import Seeker
 
 __all__ = ["Job", "Store", "StoreError", "Transaction"]
 
@@ -96,6 +97,12 @@ class Transaction:
                 if not key.startswith(prefix):
                     return
                 yield key, value
+
+    @contextlib.contextmanager
+    def seek(self, table: Table) -> Iterator[Seeker]:
+        """Have single keys of a table found, for the length of a block."""
+        with self._raw.cursor(db=self._dbs[table]) as cursor:
+            yield Seeker(cursor)
 
     def last_key(self, table: Table) -> bytes | None:
         """Return the greatest key of a table, or ``None`` if it is empty."""

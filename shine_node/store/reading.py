@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from shine_node.store.environment import Transaction
-from shine_node.store.layout import Direction, Flag, ItemKey, Kind, Row, Table, pack_number
+from shine_node.store.layout import Direction, Flag, ItemKey, Kind, Row, Table, pack_number, unpack_number
 from shine_node.store.messages import get_blobs, read_up_to_ms
 
 __all__ = ["MOST_PASSED", "Entry", "Position", "count_unread", "get_own_copy", "list_chats", "read_chat"]
@@ -84,19 +84,29 @@ def read_chat(txn: Transaction, owner: str, peer: str, before: Position | None =
             yield Entry(key, Row.decode(value))
 
 
-def list_chats(txn: Transaction, owner: str) -> Iterator[Entry]:
-    """Yield the newest message of every chat of an owner in lower case, by peer; it skips what is in between.
+def list_chats(txn: Transaction, owner: str) -> Iterator[tuple[int, str]]:
+    """Yield when the newest message of every chat of an owner was written, and the peer, all in lower case.
 
-    A chat that begins, from its end, with ``MOST_PASSED`` messages that were removed before they came is left out.
+    There may be very many: two keys of each are looked at, and hardly a row. A chat that begins, from its end, with
+    ``MOST_PASSED`` messages that were removed before they came is left out.
     """
     prefix = f"{owner}\0".encode()
-    start = prefix
-    while (found := next(txn.scan(Table.HISTORY, start, prefix=prefix), None)) is not None:
-        peer = ItemKey.decode(found[0]).peer
-        newest = next(read_chat(txn, owner, peer), None)
-        if isinstance(newest, Entry):
-            yield newest
-        start = f"{owner}\0{peer}\1".encode()
+    with txn.seek(Table.HISTORY) as seek:
+        key = seek.at_or_after(prefix)
+        while key is not None and key.startswith(prefix):
+            end = key.index(b"\0", len(prefix))
+            peer = key[len(prefix) : end].decode()
+            messages = key[: end + 1] + bytes((Kind.MESSAGE,))
+            newest = seek.before(key[: end + 1] + bytes((Kind.MESSAGE + 1,)))
+            if newest is not None and newest.startswith(messages):
+                # Of a message to oneself only one of two rows counts.
+                if peer == owner or _never_came(seek.value()):
+                    entry = next(read_chat(txn, owner, peer), None)
+                    if isinstance(entry, Entry):
+                        yield entry.key.time_ms, peer
+                else:
+                    yield unpack_number(newest[len(messages) : len(messages) + 8]), peer
+            key = seek.at_or_after(key[:end] + b"\1")
 
 
 def get_own_copy(txn: Transaction, entry: Entry) -> bytes:
