@@ -143,6 +143,13 @@ def test_a_scan_back_begins_before_a_key_and_ends_where_the_prefix_does(tmp_path
             assert list(txn.scan_back(Table.OUTBOX_UNSYNCED, b"x", prefix=b"")) == []
 
 
+def test_single_keys_are_found_from_both_sides(tmp_path: Path) -> None:
+    with opened(tmp_path / "shine.mdb") as store:
+        store.write_now(lambda txn: txn.put(Table.HISTORY, b"k", b"v"))
+        with store.read() as txn, txn.seek(Table.HISTORY) as seek:
+            assert (seek.at_or_after(b"a"), seek.before(b"z")) == (b"k", b"k")
+
+
 def test_what_is_in_use_grows_with_the_rows_and_shrinks_when_they_go(tmp_path: Path) -> None:
     with opened(tmp_path / "shine.mdb") as store:
 
