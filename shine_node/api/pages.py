@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from shine_node.api.http_request import Refused, Request
 
-__all__ = ["INDEX", "PATH", "TYPES", "WEB_FOLDER", "Answer", "Page", "PageSet", "load_pages"]
+__all__ = ["INDEX", "PATH", "TYPES", "WEB_FOLDER", "Answer", "Page", "PageSet", "load_pages", "safe_headers"]
 
 PATH = "/ws"
 """The path of the WebSocket endpoint."""
@@ -62,15 +62,23 @@ _NOT_NEEDED = ("camera", "display-capture", "geolocation", "microphone", "midi",
 
 _SAFE = (
     ("Content-Security-Policy", _POLICY),
-    ("Cross-Origin-Opener-Policy", "same-origin"),
     ("Cross-Origin-Resource-Policy", "same-origin"),
-    ("Permissions-Policy", ", ".join(f"{feature}=()" for feature in _NOT_NEEDED)),
     ("Referrer-Policy", "no-referrer"),
     ("X-Content-Type-Options", "nosniff"),
 )
+_SAFE_DOCUMENT = (
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+    ("Permissions-Policy", ", ".join(f"{feature}=()" for feature in _NOT_NEEDED)),
+)
+"""What counts for documents alone; with each of the page's many files it would be a tenth of its weight."""
 
 _ETAG = re.compile(r'"[\x21\x23-\x7e]*"')
 _QUALITY_NONE = re.compile(r"q=0(\.0{0,3})?")
+
+
+def safe_headers(kind: str) -> tuple[tuple[str, str], ...]:
+    """Return the headers that keep a page safe, for content of a kind as ``Content-Type`` names it."""
+    return (*_SAFE, *_SAFE_DOCUMENT) if kind.startswith("text/html") else _SAFE
 
 
 class Answer(NamedTuple):
@@ -86,9 +94,8 @@ class Answer(NamedTuple):
 
     def encode(self, now_ms: int) -> bytes:
         """Return the bytes to send at a moment, Unix milliseconds."""
-        safe = () if self.status is HTTPStatus.NOT_MODIFIED else _SAFE
         date = formatdate(now_ms / 1000, usegmt=True)
-        headers = (("Date", date), ("Connection", "close"), *self.headers, *safe)
+        headers = (("Date", date), ("Connection", "close"), *self.headers)
         lines = [f"HTTP/1.1 {self.status.value} {self.status.phrase}", *(f"{name}: {value}" for name, value in headers)]
         return "\r\n".join([*lines, "", ""]).encode("ascii") + self.body
 
@@ -101,7 +108,7 @@ class Answer(NamedTuple):
             ("Content-Length", str(len(body))),
             ("Cache-Control", "no-store"),
         )
-        return cls(status, (*about, *headers), body)
+        return cls(status, (*about, *headers, *safe_headers("text/plain")), body)
 
 
 class Page:
@@ -117,7 +124,7 @@ class Page:
         self._content = content
         packed = gzip.compress(content, 9, mtime=0) if kind in _PACKED else content
         self._packed = packed if len(packed) < len(content) else None
-        self._tag = hashlib.sha256(repr(_SAFE).encode() + content).hexdigest()[:32]
+        self._tag = hashlib.sha256(repr(safe_headers(kind)).encode() + content).hexdigest()[:32]
 
     def answer(self, request: Request) -> Answer:
         """Answer a request for this file: with all of it, or that the client has it already."""
@@ -131,7 +138,7 @@ class Page:
         body = self._content if packed is None else packed
         if packed is not None:
             headers.append(("Content-Encoding", "gzip"))
-        headers += [("Content-Type", self._kind), ("Content-Length", str(len(body)))]
+        headers += [("Content-Type", self._kind), ("Content-Length", str(len(body))), *safe_headers(self._kind)]
         return Answer(HTTPStatus.OK, tuple(headers), body)
 
 

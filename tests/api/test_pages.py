@@ -44,7 +44,6 @@ SAFE = {
     "Connection": "close",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 
@@ -140,7 +139,9 @@ def test_every_answer_has_the_headers_that_keep_a_page_safe(folder: Path, secure
                 assert SAFE.items() <= {name: fetched.headers.get(name.lower()) for name in SAFE}.items()
                 assert "server" not in fetched.headers
                 assert "set-cookie" not in fetched.headers
-                assert "camera=()" in fetched.headers["permissions-policy"]
+                if status == 200:
+                    assert fetched.headers["cross-origin-opener-policy"] == "same-origin"
+                    assert "camera=()" in fetched.headers["permissions-policy"]
                 moment = parsedate_to_datetime(fetched.headers["date"]).timestamp()
                 assert abs(moment - SystemClock().now_ms() / 1000) < 300
                 rules = dict(rule.split(" ", 1) for rule in fetched.headers["content-security-policy"].split("; "))
@@ -221,6 +222,16 @@ def test_what_a_client_has_is_not_sent_again(folder: Path, secure: bool) -> None
                 assert (other.status, other.headers["etag"] != tag) == (200, True)
 
     run(story())
+
+
+def test_what_counts_for_documents_comes_with_them_alone(folder: Path) -> None:
+    pages = load_pages(folder)
+    for path in ("/", *FILES):
+        headers = headers_of(pages, path)
+        assert SAFE.items() - {("Connection", "close")} <= headers.items()
+        assert "default-src 'none'" in headers["Content-Security-Policy"]
+        found = {"Cross-Origin-Opener-Policy", "Permissions-Policy"} & headers.keys()
+        assert len(found) == (2 if path in {"/", "/index.html"} else 0)
 
 
 def test_a_page_with_another_policy_is_another_page(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -376,8 +387,9 @@ def test_only_exact_paths_are_found(folder: Path, secure: bool) -> None:
         (ask("POST", "/", "Content-Length: 100000") + b"x" * 100_000, 405),
         (ask("POST", "/", "Content-Length: 100000"), 405),
         (ask("POST", "/none"), 404),
-        (ask("GET", "http://node.example/"), 400),
-        (ask("GET", "http://other.example/ws"), 400),
+        (ask("GET", "http://node.example/"), 200),
+        (ask("GET", "http://other.example/ws"), 426),
+        (ask("GET", "ftp://node.example/"), 400),
         (ask("GET", "index.html"), 400),
         (ask("GET", "?"), 400),
         (ask("OPTIONS", "*"), 400),

@@ -9,36 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.tree import PACKAGE, ROOT
+from shine_node.api.pages import TYPES, WEB_FOLDER, safe_headers
 
-WEB = ROOT / PACKAGE / "web"
 STAND_IN = Path(__file__).with_name("stand_in.js")
 CORE = "core/chat.js"
-
-POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "connect-src 'self'",
-        "img-src 'self' data:",
-        "manifest-src 'self'",
-        "worker-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-        "require-trusted-types-for 'script'",
-    )
-)
-"""The page is held to this in the tests as it is on a node."""
-
-TYPES = {
-    ".html": "text/html; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml; charset=utf-8",
-    ".webmanifest": "application/manifest+json; charset=utf-8",
-}
 
 
 class Files:
@@ -46,8 +20,8 @@ class Files:
 
     def __init__(self) -> None:
         self.content = {
-            path.relative_to(WEB).as_posix(): path.read_bytes()
-            for path in sorted(WEB.rglob("*"))
+            path.relative_to(WEB_FOLDER).as_posix(): path.read_bytes()
+            for path in sorted(WEB_FOLDER.rglob("*"))
             if path.suffix in TYPES
         }
         self.content[CORE] = STAND_IN.read_bytes()
@@ -73,10 +47,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         found = self._files.find(self.path)
         name, content = found or ("", b"")
         self.send_response(200 if found else 404)
-        self.send_header("Content-Type", TYPES.get(Path(name).suffix, "text/plain"))
+        kind = TYPES.get(Path(name).suffix, "text/plain")
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
-        self.send_header("Content-Security-Policy", POLICY)
         self.send_header("Cache-Control", "no-cache")
+        for header in safe_headers(kind):
+            self.send_header(*header)
         self.end_headers()
         self.wfile.write(content)
 

@@ -11,7 +11,8 @@ import hashlib
 import re
 from pathlib import Path
 
-from tests.web.serving import TYPES, WEB
+from shine_node.api.pages import TYPES
+from shine_node.api.pages import WEB_FOLDER as WEB
 
 WORKER = "sw.js"
 _LIST = re.compile(r'const VERSION = "[^"]*";\n\nconst FILES = \[\n.*?\];\n', re.DOTALL)

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from shine_node.api.pages import TYPES
+from shine_node.api.pages import WEB_FOLDER as WEB
 from tests.support.web import Web
-from tests.web.serving import TYPES, WEB
 from tests.web.stamp import WORKER, list_files, stamp
 
 MOST_BYTES = 150_000
