@@ -17,6 +17,7 @@ MAX_HEADERS = 128
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
 _BEGINNING = re.compile(_TOKEN)
 _LINE = re.compile(rb"(" + _TOKEN + rb"+) ([\x21-\x7e]+) HTTP/([0-9])\.([0-9])")
+_ORIGIN = re.compile(r"https?://[^/?#]+", re.IGNORECASE)
 _NAME = re.compile(_TOKEN + rb"+")
 _VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
 
@@ -41,8 +42,16 @@ class RequestLine(NamedTuple):
 
     @property
     def path(self) -> str:
-        """The target up to its query. Nothing in it is decoded: ``/%77s`` is another path than ``/ws``."""
-        return self.target.partition("?")[0]
+        """The path that is asked for. Nothing in it is decoded: ``/%77s`` is another path than ``/ws``.
+
+        A target may be a whole URL (RFC 9112 §3.2.2); whose host it names is not looked at, as with ``Host``.
+        """
+        target = self.target
+        if (origin := _ORIGIN.match(target)) is not None:
+            target = target[origin.end() :]
+            if not target.startswith("/"):
+                target = f"/{target}"
+        return target.partition("?")[0]
 
     @classmethod
     def read(cls, come: bytes | bytearray) -> RequestLine | None:

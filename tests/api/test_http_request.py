@@ -47,6 +47,27 @@ def test_a_request_is_read_when_all_of_it_has_come_and_not_before() -> None:
         assert found.headers == {"host": "one", "accept": "*/*", "x-a": "1, 2"}
 
 
+@pytest.mark.parametrize(
+    ("target", "path"),
+    [
+        ("http://node.example/ws", "/ws"),
+        ("HTTPS://node.example:7070/a/b.js?x=http://c/d", "/a/b.js"),
+        ("http://node.example", "/"),
+        ("http://node.example?x", "/"),
+        ("http://node.example//ws", "//ws"),
+        ("http:///ws", "http:///ws"),
+        ("http:/ws", "http:/ws"),
+        ("ftp://node.example/ws", "ftp://node.example/ws"),
+        ("/http://node.example/ws", "/http://node.example/ws"),
+        ("*", "*"),
+        ("node.example:443", "node.example:443"),
+    ],
+)
+def test_a_target_may_be_a_whole_url(target: str, path: str) -> None:
+    line = RequestLine.read(f"GET {target} HTTP/1.1\r\n".encode())
+    assert line is not None and (line.target, line.path) == (target, path)
+
+
 def test_with_http_1_0_there_need_be_no_header() -> None:
     found = read(b"GET / HTTP/1.0\r\n\r\n")
     assert isinstance(found, Request)
