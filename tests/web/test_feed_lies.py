@@ -171,3 +171,59 @@ def test_an_older_revision_and_what_was_deleted_do_not_come_back(browser: Web, t
         assert (await texts(listed(edit), listed(other)))[0] is None
 
     listen(browser, tmp_path, story)
+
+
+# The chat with Bob in pages of one entry, with empty ones before each: a server passes over many rows at a time.
+PAGES = """([messages, empty]) => {
+  window.honest ??= chat._link.request;
+  window.pages = 0;
+  chat._link.request = async function (op, payload, ms) {
+    if (op !== "GetDirectMessages") return window.honest.call(this, op, payload, ms);
+    const place = Number(payload.cursor ?? 0), every = empty + 1;
+    pages++;
+    const found = place % every === empty ? [messages[(place - empty) / every]] : [];
+    return { messages: found, cursor: String(place + 1), hasMore: place + 1 < messages.length * every };
+  };
+}"""
+
+
+def test_empty_pages_are_passed_over(browser: Web, tmp_path: Path) -> None:
+    async def story(alice: Tab, bob: Identity, server: LocalServer) -> None:
+        start_ms = now_ms()
+        pairs = [make_message(bob, "alice", f"{number}", time_ms=start_ms + number) for number in range(3)]
+        newest_first = [listed(pair) for pair in reversed(pairs)]
+        await alice.page.evaluate(PAGES, [newest_first, 2])
+        await alice.call("openChat", "bob")
+        assert await alice.call("messages", "bob") == []
+        for texts in (["2"], ["1", "2"], ["0", "1", "2"]):
+            more = await alice.call("loadOlder", "bob")
+            assert [m["text"] for m in await alice.call("messages", "bob")] == texts
+        assert (more, await alice.page.evaluate("pages")) == (False, 9)
+
+        # On a new connection all that was loaded is found again, and no server keeps the page asking for ever.
+        await alice.page.evaluate(PAGES, [newest_first, 1])
+        await alice.page.evaluate("() => chat._messages._feed.begin()")
+        await alice.call("openChat", "bob")
+        assert [m["text"] for m in await alice.call("messages", "bob")] == ["0", "1", "2"]
+        assert await alice.page.evaluate("pages") == 6
+        await alice.page.evaluate(PAGES, [newest_first, 1000])
+        await alice.page.evaluate("() => chat._messages._feed.begin()")
+        await alice.call("openChat", "bob")
+        assert await alice.page.evaluate("pages") == 6
+        assert await alice.call("loadOlder", "bob")
+        assert await alice.page.evaluate("pages") == 11
+
+    listen(browser, tmp_path, story)
+
+
+def test_what_came_unsealed_says_so(browser: Web, tmp_path: Path) -> None:
+    async def story(alice: Tab, bob: Identity, server: LocalServer) -> None:
+        plain = make_message(bob, "alice", "on a postcard", time_ms=now_ms())
+        (shown,) = await lie(alice, listed(plain))
+        assert (shown["text"], shown["plain"]) == ("on a postcard", True)
+        incoming(server, make_message(bob, "alice", "another", time_ms=now_ms() + 1))
+        await seen(alice, "chat.messages('bob').length === 2 && chat.messages('bob')[1].plain")
+        await alice.send("bob", "a letter")
+        await seen(alice, "chat.messages('bob').some(({ text, plain }) => text === 'a letter' && !plain)")
+
+    listen(browser, tmp_path, story)

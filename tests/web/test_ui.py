@@ -206,6 +206,15 @@ def test_a_read_receipt_beats_the_delivery_state(ui: Ui, read: bool, expected: l
     assert ui.show(story) == expected
 
 
+def test_a_message_that_was_not_encrypted_says_so(ui: Ui) -> None:
+    async def story(page: Page) -> None:
+        feet = page.locator(".message .foot")
+        await expect(feet.nth(0)).to_contain_text("not encrypted")
+        await expect(feet.nth(1)).not_to_contain_text("not encrypted")
+
+    ui.show(story, {"chats": {"bob": [received("postcard", plain=True), received("letter")]}}, "#/chat/bob")
+
+
 def test_a_state_that_changes_is_seen(ui: Ui) -> None:
     async def story(page: Page) -> None:
         key = await page.evaluate("standIn.messages('bob')[0].key")

@@ -202,6 +202,19 @@ def test_enter_opens_the_first_one_and_escape_ends_the_search(ui: Ui) -> None:
     ui.show(story, {"chats": {"bob": [received("hi")]}, "users": ["Zeno"], "delay": 300})
 
 
+def test_who_is_being_talked_with_may_be_searched_too(ui: Ui) -> None:
+    async def story(page: Page) -> None:
+        field = page.get_by_label("Find people")
+        await field.fill("bob")
+        await field.press("ArrowDown")
+        await page.keyboard.press("Enter")
+        await expect(field).to_have_value("")
+        await expect(field).to_be_focused()
+        await expect(page.get_by_role("region", name="Chat with bob")).to_be_visible()
+
+    ui.show(story, {"chats": {"bob": [received("hi")]}}, "#/chat/bob")
+
+
 def test_a_late_answer_to_an_older_search_is_dropped(ui: Ui) -> None:
     async def story(page: Page) -> None:
         await page.evaluate("""() => {

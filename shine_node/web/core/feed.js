@@ -9,6 +9,7 @@ import { deliveryOf, rowOf, rowOfCopy } from "./reading.js";
 const PAGE = 50;
 const REFRESH_PAGE = 200;
 const MOST_REFRESHED = 1000; // entries of one chat; what is older is loaded again when it is scrolled to
+const MOST_EMPTY = 5; // pages without an entry, yet with more behind them: a server passes over a bounded number of rows at a time
 const MOST_EVENTS = 1000;
 const DIALOG_PAGE = 100;
 const MOST_DIALOGS = 2000;
@@ -72,9 +73,11 @@ export class Feed {
       for (const entry of page.entries) chat.put(entry, { listed: true });
     } else {
       const entries = [...page.entries];
-      while (page.hasMore && oldest && entries.length < MOST_REFRESHED && entries.at(-1)?.timeMs > oldest.timeMs) {
+      const reaches = () => entries.length > 0 && entries.at(-1).timeMs <= oldest.timeMs;
+      for (let empty = 0; page.hasMore && oldest && entries.length < MOST_REFRESHED && empty < MOST_EMPTY && !reaches(); ) {
         page = await this._page(chat, page.cursor, REFRESH_PAGE);
         entries.push(...page.entries);
+        if (!page.entries.length) empty++;
       }
       chat.replaceWith(entries, before, page);
       chat.turn = turn;
@@ -87,7 +90,10 @@ export class Feed {
   // The page below what is loaded; returns whether there may be more.
   async older(chat) {
     if (!chat.hasMore) return false;
-    const page = await this._page(chat, chat.cursor, PAGE);
+    let page = await this._page(chat, chat.cursor, PAGE);
+    for (let empty = 1; !page.entries.length && page.hasMore && empty < MOST_EMPTY; empty++) {
+      page = await this._page(chat, page.cursor, PAGE);
+    }
     for (const entry of page.entries) chat.put(entry, { listed: true });
     Object.assign(chat, { cursor: page.cursor, hasMore: page.hasMore });
     this._archive.save(chat, page.entries.map(({ baseKey }) => chat.entries.get(baseKey)));

@@ -151,7 +151,7 @@ export class ChatHistory {
 }
 
 function removed(entry) {
-  return { ...entry, deleted: true, text: null, problem: null, blob: null, signature: null };
+  return { ...entry, deleted: true, text: null, problem: null, blob: null, signature: null, plain: false };
 }
 
 // All chats.

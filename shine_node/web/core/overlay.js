@@ -3,21 +3,22 @@
 import { inOrder } from "./history.js";
 
 function ofEntry(chat, entry) {
-  const { baseKey: key, out, text, timeMs, revisionMs, deleted, deliveryState, problem } = entry;
+  const { baseKey: key, out, text, timeMs, revisionMs, deleted, deliveryState, problem, plain = false } = entry;
   const state = out ? deliveryState : null;
-  return { key, peer: chat.peer, out, text, timeMs, revisionMs, edited: revisionMs > 0, deleted, read: chat.isRead(entry), state, problem };
+  const shape = { timeMs, revisionMs, edited: revisionMs > 0, deleted, read: chat.isRead(entry), state, problem, plain };
+  return { key, peer: chat.peer, out, text, ...shape };
 }
 
 function ofItem(chat, { baseKey: key, timeMs, revisionMs, shown, text, code }) {
-  const fixed = { key, peer: chat.peer, out: true, deleted: false, read: false };
+  const fixed = { key, peer: chat.peer, out: true, deleted: false, read: false, plain: false };
   const shape = { timeMs, revisionMs, edited: revisionMs > 0, state: code ? "refused" : "waiting", problem: code };
   return { ...fixed, ...shape, text: shown ?? text };
 }
 
 function apply(message, item) {
-  if (item.kind === "tombstone") return { ...message, deleted: true, text: null, problem: null };
+  if (item.kind === "tombstone") return { ...message, deleted: true, text: null, problem: null, plain: false };
   if (message.deleted || item.revisionMs <= message.revisionMs) return message;
-  return { ...message, text: item.shown ?? item.text, revisionMs: item.revisionMs, edited: true, state: "waiting", problem: null };
+  return { ...message, text: item.shown ?? item.text, revisionMs: item.revisionMs, edited: true, state: "waiting", problem: null, plain: false };
 }
 
 function withItems(message, items) {

@@ -75,9 +75,9 @@ export class Reader {
     return { ...row, timeMs, nonce, revisionMs, signature, ...(await this.text(container)) };
   }
 
-  // {text, problem} of a message's container.
+  // {text, problem} of a message's container; `plain`: no server on its way was kept from reading it.
   async text({ format, text, body, baseKey }) {
-    if (format === TEXT) return { text, problem: null };
+    if (format === TEXT) return { text, problem: null, plain: true };
     if (format !== SEALED) return { text: null, problem: "not-text" };
     const opened = await open(body, this._identity.device, baseKey);
     return { text: opened, problem: opened === null ? "sealed-for-another-key" : null };

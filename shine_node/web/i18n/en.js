@@ -81,6 +81,7 @@ export default {
   "message.deleted": "Message deleted",
   "message.edit": "Edit",
   "message.edited": "edited",
+  "message.plain": "not encrypted",
   "message.invisible": "Message without visible characters",
   "message.not-text": "Not shown: this message is not text",
   "message.resend": "Send again",

@@ -81,6 +81,7 @@ export default {
   "message.deleted": "Сообщение удалено",
   "message.edit": "Изменить",
   "message.edited": "изменено",
+  "message.plain": "без шифрования",
   "message.invisible": "Сообщение без видимых знаков",
   "message.not-text": "Не показано: это сообщение — не текст",
   "message.resend": "Отправить снова",

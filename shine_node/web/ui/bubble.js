@@ -39,7 +39,8 @@ function foot(message) {
   const edited = message.edited && !message.deleted
     ? h("span", { class: "edited", title: fullTime(message.revisionMs) }, t("message.edited"))
     : null;
-  return h("p", { class: "foot" }, edited, edited ? " " : null, time, tickElement(tickOf(message)));
+  const plain = message.plain ? h("span", { class: "plain" }, t("message.plain")) : null;
+  return h("p", { class: "foot" }, plain, plain ? " " : null, edited, edited ? " " : null, time, tickElement(tickOf(message)));
 }
 
 function isoTime(timeMs) {
@@ -58,7 +59,7 @@ function trouble(message, actions) {
 
 // All that the look of a message depends on. A text is compared as it is: the same string costs nothing.
 function sameLook(one, other) {
-  return one !== undefined && ["text", "state", "read", "edited", "deleted", "revisionMs", "timeMs", "problem", "out"]
+  return one !== undefined && ["text", "state", "read", "edited", "deleted", "revisionMs", "timeMs", "problem", "out", "plain"]
     .every((name) => one[name] === other[name]);
 }
 

@@ -92,11 +92,17 @@ export class Search {
   row(login, hint) {
     const href = LOGIN.test(login) ? routeTo({ name: "chat", peer: login }) : null;
     const text = hint ? h("span", { class: "dialog-foot" }, h("span", { class: "preview" }, hint)) : null;
-    const go = { click: () => queueMicrotask(() => this.clear()) };
+    const go = { click: () => queueMicrotask(() => this.left(href)) };
     return h(
       "li", {},
       h("a", { class: "dialog", href, on: go }, avatar(login), h("span", { class: "dialog-head" }, h("bdi", { class: "name" }, login)), text),
     );
+  }
+
+  // A person was chosen. Where that chat is open already nothing else takes the focus, which must not be lost.
+  left(href) {
+    this.clear();
+    if (href === location.hash) this.focus();
   }
 
   links() {
