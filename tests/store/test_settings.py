@@ -375,13 +375,13 @@ def test_an_acknowledgement_is_of_one_revision(store: Store) -> None:
 # All of them again
 
 
-def mark(store: Store, *, former: str = "", other: str = OTHER, limit: int = 100) -> list[int]:
+def mark(store: Store, *, former: str = "", other: str = OTHER, limit: int = 100, since_ms: int = 0) -> list[int]:
     """Mark in steps until all is done, and return what each did."""
     done: list[int] = []
     after: bytes | None = b""
     while after is not None:
         step = functools.partial(
-            mark_settings, owner="alice", former=former, other=other, since_ms=0, after=after, limit=limit
+            mark_settings, owner="alice", former=former, other=other, since_ms=since_ms, after=after, limit=limit
         )
         count, after = store.write_now(step)
         done.append(count)
@@ -413,6 +413,22 @@ def test_the_rows_of_a_former_server_go(store: Store) -> None:
     assert rows(store) == [row(a_setting(), server="newer"), row(a_setting("bob"))]
     mark(store, former="newer", other="")
     assert rows(store) == [row(a_setting("bob"))]
+
+
+def test_what_has_not_changed_since_stays_as_it_is(store: Store) -> None:
+    old, new = a_setting(param="old"), a_setting(param="new")
+    put(store, old, now_ms=NOW - 1, synced=True)
+    put(store, new, synced=True)
+    assert mark(store, since_ms=NOW) == [2]
+    assert rows(store) == [row(new)]
+    assert mark(store, former=OTHER, other="", since_ms=NOW + 1) == [2]
+    assert rows(store) == [row(new)]
+
+
+def test_without_another_server_nothing_is_marked(store: Store) -> None:
+    put(store, a_setting(), synced=True)
+    assert mark(store, other="") == [1]
+    assert rows(store) == []
 
 
 def test_an_owner_without_settings_is_done_at_once(store: Store) -> None:
