@@ -26,7 +26,7 @@ def test_one_command_runs_the_demo_and_one_passes_the_tests() -> None:
     lines = [line.strip() for line in README.splitlines() if line.strip().startswith("python3 -m venv")]
     assert lines == [
         f"{SET_UP}. && .venv/bin/python shine_node.py demo",
-        f"{SET_UP}'.[test]' && .venv/bin/python -m pytest",
+        f"{SET_UP}'.[test]' && .venv/bin/python -m pytest -n auto",
     ]
 
 
