@@ -15,8 +15,8 @@ def add_parser(commands: SubCommands) -> None:
         "reload",
         help="let the running node read its configuration again",
         description="Lets the running node read its configuration and its certificate again, whole or, where there is a"
-        " mistake, not at all: then it goes on with what it had. Exit status: 0 done, 1 the certificate or its key cannot"
-        " be used, or the node cannot be asked, 2 there are mistakes in the configuration.",
+        " mistake, not at all: then it goes on with what it had. Exit status: 0 done, 1 the certificate or its key"
+        " cannot be used, or the node cannot be asked, 2 there are mistakes in the configuration.",
     )
     add_config_option(parser)
     parser.set_defaults(run=run)
