@@ -39,7 +39,7 @@ def main() -> int:
     """Print the script."""
     commands = list(walk(build_parser()))
     paths = [command for command in commands if command.words]
-    script = SCRIPT.replace("@paths@", f"            {_any(map(_path, paths))}) path+=\" ${{COMP_WORDS[i]}}\" ;;")
+    script = SCRIPT.replace("@paths@", f'            {_any(map(_path, paths))}) path+=" ${{COMP_WORDS[i]}}" ;;')
     script = script.replace("@values@", "\n".join(line for command in commands for line in _values(command)))
     print(script.replace("@words@", "\n".join(map(_words, commands))), end="")
     return 0
