@@ -45,6 +45,8 @@ DROP_INS = "/etc/systemd/system/shine-node.service.d"
 CONF_D = "/etc/shine-node/conf.d"
 NAMED = f"{CONF_D}/10-this-server.toml"
 
+USERS = "runuser -u shine-node -- shine-node user list"
+
 BLOCKABLE = """#!/usr/bin/python3 -I
 import signal, sys, time
 
@@ -274,7 +276,7 @@ def prove_message(machine: Machine, work: Path) -> None:
         machine.do("systemctl restart shine-node")
         machine.do(f"shine-node user add --login carol {some_keys()}")
         machine.do("shine-node account new alice --server ws://127.0.0.1:7070/ws --keys /root/alice.json")
-        users = machine.do("shine-node user list")
+        users = machine.do(USERS)
         expect("alice" in users and "carol" in users, users)
         proved("a user is added by `user add`, a client by `account new`")
         bob = work / "bob.json"
@@ -475,7 +477,7 @@ def prove_tls(machine: Machine, work: Path) -> None:
 
 def prove_upgrade(machine: Machine, following: Path) -> None:
     """Upgrade to the next version: data and configuration are kept."""
-    users, named = machine.do("shine-node user list"), machine.do(f"cat {NAMED}")
+    users, named = machine.do(USERS), machine.do(f"cat {NAMED}")
     before = json.loads(machine.status("shine-node status --json")[1])
     with (machine.root / NAMED.lstrip("/")).open("a") as file:
         file.write("# the owner was here\n")
@@ -484,7 +486,7 @@ def prove_upgrade(machine: Machine, following: Path) -> None:
     until("the node answers", answers)
     after = json.loads(machine.status("shine-node status --json")[1])
     expect(after["version"] == before["version"] + ".1", f"version {after['version']}")
-    expect(machine.do("shine-node user list") == users, "users")
+    expect(machine.do(USERS) == users, "users")
     expect(machine.do(f"cat {NAMED}") == named + "# the owner was here\n", "configuration")
     counts = [(one["store"]["users"], one["store"]["messages"]) for one in (before, after)]
     expect(counts[0] == counts[1] and counts[0][1] > 0, f"{counts}")
@@ -498,7 +500,7 @@ def prove_upgrade(machine: Machine, following: Path) -> None:
 
 def prove_end(machine: Machine, following: Path) -> None:
     """Remove, install again, and purge."""
-    users = machine.do("shine-node user list")
+    users = machine.do(USERS)
     machine.do("apt-get remove -y -q shine-node")
     machine.do(f"test -s /var/lib/shine-node/shine.mdb -a -s {NAMED} -a ! -e /usr/bin/shine-node")
     expect(not answers(), "it still answers")
@@ -506,7 +508,7 @@ def prove_end(machine: Machine, following: Path) -> None:
     proved("remove keeps data and configuration, and nothing else")
     machine.do("apt-get install -y -q /srv/package.deb")
     until("the node answers", answers)
-    expect(machine.do("shine-node user list") == users, "users")
+    expect(machine.do(USERS) == users, "users")
     proved("installed again it finds its data")
     machine.do("apt-get purge -y -q shine-node")
     left = machine.do("find / -xdev -name '*shine-node*' -o -xdev -name '*shine_node*'").split()
