@@ -189,7 +189,8 @@ def prove_trixie(machine: Machine, package: Path, following: Path, disk: Path, w
     prove_blocked_writer(machine, disk)
     prove_tls(machine, work)
     prove_upgrade(machine, following)
-    prove_end(machine, following)
+    prove_end(machine)
+    shutil.copy(package, machine.root / "srv/package.deb")
     machine.do("apt-get install -y -q --no-install-recommends lintian", seconds=600)
     machine.do("lintian --allow-root --fail-on error,warning /srv/package.deb", seconds=300)
     proved("lintian of Debian 13 is silent", machine.do("lintian --version").strip())
@@ -280,11 +281,11 @@ def prove_message(machine: Machine, work: Path) -> None:
         expect("alice" in users and "carol" in users, users)
         proved("a user is added by `user add`, a client by `account new`")
         bob = work / "bob.json"
-        program(work, "account", "new", "bob", "--server", url, "--keys", bob)
+        program("account", "new", "bob", "--server", url, "--keys", bob)
         began = time.monotonic()
         machine.do("shine-node send bob 'hello from the box' --wait delivered --timeout 60 --keys /root/alice.json")
         seconds = time.monotonic() - began
-        inbox = [json.loads(line) for line in program(work, "inbox", "--json", "--keys", bob).splitlines()]
+        inbox = [json.loads(line) for line in program("inbox", "--json", "--keys", bob).splitlines()]
         expect([one["text"] for one in inbox] == ["hello from the box"], f"bob has {inbox}")
         proved("a message is delivered to a node outside of the machine, and read there", f"{seconds:.1f} s with start")
 
@@ -325,7 +326,7 @@ def node_outside(work: Path) -> Iterator[str]:
             node.terminate()
 
 
-def program(work: Path, *words: str | Path) -> str:
+def program(*words: str | Path) -> str:
     """Run a command of the source tree."""
     return run(sys.executable, TOP / "shine_node.py", *words)
 
@@ -498,7 +499,7 @@ def prove_upgrade(machine: Machine, following: Path) -> None:
     expect("?" not in said, f"dpkg --verify: {said}")
 
 
-def prove_end(machine: Machine, following: Path) -> None:
+def prove_end(machine: Machine) -> None:
     """Remove, install again, and purge."""
     users = machine.do(USERS)
     machine.do("apt-get remove -y -q shine-node")
