@@ -276,14 +276,14 @@ def prove_message(machine: Machine, work: Path) -> None:
         (machine.root / f"{CONF_D}/20-try.toml".lstrip("/")).write_text(settings)
         machine.do("systemctl restart shine-node")
         machine.do(f"shine-node user add --login carol {some_keys()}")
-        machine.do("shine-node account new alice --server ws://127.0.0.1:7070/ws --keys /root/alice.json")
+        machine.do("shine-node account new alice --server ws://127.0.0.1:7070/ws --keys /srv/alice.json")
         users = machine.do(USERS)
         expect("alice" in users and "carol" in users, users)
         proved("a user is added by `user add`, a client by `account new`")
         bob = work / "bob.json"
         program("account", "new", "bob", "--server", url, "--keys", bob)
         began = time.monotonic()
-        machine.do("shine-node send bob 'hello from the box' --wait delivered --timeout 60 --keys /root/alice.json")
+        machine.do("shine-node send bob 'hello from the box' --wait delivered --timeout 60 --keys /srv/alice.json")
         seconds = time.monotonic() - began
         inbox = [json.loads(line) for line in program("inbox", "--json", "--keys", bob).splitlines()]
         expect([one["text"] for one in inbox] == ["hello from the box"], f"bob has {inbox}")
@@ -455,8 +455,8 @@ def prove_tls(machine: Machine, work: Path) -> None:
     run(*words, "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", cert)
     example = machine.do("cat /usr/share/doc/shine-node/examples/tls.conf")
     for name, path in (("fullchain.pem", cert), ("privkey.pem", key)):
-        shutil.copy(path, machine.root / "root")
-        example = example.replace(f"/etc/letsencrypt/live/myserver.example/{name}", f"/root/{path.name}")
+        shutil.copy(path, machine.root / "srv")
+        example = example.replace(f"/etc/letsencrypt/live/myserver.example/{name}", f"/srv/{path.name}")
     listen = machine.root / f"{CONF_D}/40-tls.toml".lstrip("/")
     listen.write_text('[server]\nlisten = "127.0.0.3:443"\n')
     drop_in(machine, example)
@@ -491,7 +491,7 @@ def prove_upgrade(machine: Machine, following: Path) -> None:
     expect(machine.do(f"cat {NAMED}") == named + "# the owner was here\n", "configuration")
     counts = [(one["store"]["users"], one["store"]["messages"]) for one in (before, after)]
     expect(counts[0] == counts[1] and counts[0][1] > 0, f"{counts}")
-    said = machine.do("shine-node inbox --json --keys /root/alice.json; dpkg --verify shine-node")
+    said = machine.do("shine-node inbox --json --keys /srv/alice.json; dpkg --verify shine-node")
     proved(
         "an upgrade keeps data and configuration",
         f"{before['version']} to {after['version']}, {counts[1][0]} users, {counts[1][1]} messages",
@@ -513,7 +513,7 @@ def prove_end(machine: Machine) -> None:
     proved("installed again it finds its data")
     machine.do("apt-get purge -y -q shine-node")
     left = machine.do("find / -xdev -name '*shine-node*' -o -xdev -name '*shine_node*'").split()
-    expected = [path for path in left if path.startswith(("/var/log/", "/root/"))]
+    expected = [path for path in left if path.startswith("/var/log/")]
     expect(left == expected, f"left after a purge: {sorted(set(left) - set(expected))}")
     proved("purge removes everything", "only the system user is left")
 
