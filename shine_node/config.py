@@ -10,7 +10,9 @@ import struct
 from collections.abc import Mapping
 from pathlib import Path
 
+from shine_node.configuration.addresses import is_placeholder
 from shine_node.configuration.build import build_config
+from shine_node.configuration.credentials import find_credentials
 from shine_node.configuration.kinds import Surroundings
 from shine_node.configuration.model import (
     Config,
@@ -51,6 +53,7 @@ __all__ = [
     "SyncConfig",
     "SyncServer",
     "config_from_mapping",
+    "is_placeholder",
     "load_config",
     "plan_reload",
     "render_config",
@@ -68,7 +71,8 @@ def load_config(path: Path, *, environ: Mapping[str, str] | None = None) -> Conf
 
     Args:
         environ: where ``STATE_DIRECTORY`` is looked up, which replaces the default of ``server.dataDir`` (the first of
-            several, as systemd writes them); the environment of the process where it is left out.
+            several, as systemd writes them), and ``CREDENTIALS_DIRECTORY``, whose ``tls.crt`` and ``tls.key`` replace
+            the defaults of ``server.tlsCert`` and ``server.tlsKey``; the environment of the process where left out.
 
     Raises:
         ConfigError: with all mistakes of all files; nothing has been changed or made.
@@ -77,7 +81,8 @@ def load_config(path: Path, *, environ: Mapping[str, str] | None = None) -> Conf
     variables = os.environ if environ is None else environ
     state = variables.get("STATE_DIRECTORY", "").partition(":")[0]
     base_dir = path.absolute().parent
-    return build_config(sources, Surroundings(base_dir, base_dir / (state or DEFAULT_DATA_DIR), _IS_32_BIT))
+    data_dir = base_dir / (state or DEFAULT_DATA_DIR)
+    return build_config(sources, Surroundings(base_dir, data_dir, _IS_32_BIT, find_credentials(variables)))
 
 
 def config_from_mapping(

@@ -231,6 +231,10 @@ class Node:
         """The first of ``urls``."""
         return self.urls[0]
 
+    async def status(self) -> dict[str, object]:
+        """Return how the node is, as the operation ``Status`` answers."""
+        return await self._status.status({})
+
     async def start(self) -> None:
         """Start all parts; the endpoint listens last, when everything behind it is ready.
 

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import faulthandler
 import gc
 import logging
 import os
 import resource
 import signal
 import sys
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
 from shine_node.api.sockets import FILES_KEPT_FREE, most_sockets
-from shine_node.config import Config
+from shine_node.clock import Clock, SystemClock
+from shine_node.config import Config, is_placeholder
 from shine_node.control.place import own_path
 from shine_node.logs import set_up_logging
 from shine_node.node import Node
+from shine_node.notify import Notifier
 from shine_node.protocol.errors import ShineError
+from shine_node.watchdog import Watchdog
 
-__all__ = ["files_needed", "raise_file_limit", "run_node"]
+__all__ = ["files_needed", "raise_file_limit", "run_node", "status_line"]
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +36,8 @@ COLLECTOR_THRESHOLDS = (20_000, 20, 50)
 """Requests make no reference cycles; looking for some after every 700 objects is time lost."""
 OTHER_FILES = 128
 """The store, sockets that listen, links that are being opened, and what the interpreter has open."""
+STATUS_SECONDS = 60
+_STANDARD_ERROR = 2
 
 
 def files_needed(config: Config) -> int:
@@ -63,19 +71,32 @@ def run_node(config: Config, *, config_path: Path | None = None) -> int:
 
     SIGHUP lets it read its certificate and ``config_path`` again.
 
-    It prints ``listening on …`` for each address on standard output once it listens.
+    It prints ``listening on …`` for each address on standard output once it listens, and tells the service manager, if
+    there is one, that it is ready, how it is, that it is alive, and that it stops.
     """
     set_up_logging(config.log)
+    notifier = Notifier(os.environ, os.getpid())
+    if notifier.active:
+        faulthandler.enable(_STANDARD_ERROR)  # the watchdog ends a node with SIGABRT: the log then says where it hung
     # A thread that has checked a signature waits this long for the interpreter while the loop is busy. The default
     # of 5 ms would let the loop starve the checks that its own answers wait for.
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
     raise_file_limit(files_needed(config))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_run(config, config_path))
+        return runner.run(_run(config, config_path, notifier))
 
 
-async def _run(config: Config, config_path: Path | None) -> int:
+def status_line(status: Mapping[str, Any]) -> str:
+    """Return the state of a node in a few words; the answer to ``Status`` is what is read. Pure."""
+    links = status["peers"]["links"]
+    well = sum(1 for link in links if link["well"])
+    counts = f"{status['store']['users']} users, {status['connections']} connections, {well} of {len(links)} links well"
+    warnings = status["warnings"]
+    return f"{counts}; {len(warnings)} warnings, see `shine-node status`" if warnings else counts
+
+
+async def _run(config: Config, config_path: Path | None, notifier: Notifier) -> int:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -83,22 +104,29 @@ async def _run(config: Config, config_path: Path | None) -> int:
     hung_up = asyncio.Event()
     loop.add_signal_handler(signal.SIGHUP, hung_up.set)  # one that comes before the node has started is not lost
     try:
-        control_path = own_path(config.server.data_dir, os.environ)
-        node = Node(config, config_path=config_path, control_path=control_path)
-        await node.start()
-        gc.collect()
-        gc.freeze()  # what lives as long as the node need not be looked through again
+        with notifier.starting():
+            control_path = own_path(config.server.data_dir, os.environ)
+            node = Node(config, config_path=config_path, control_path=control_path)
+            await node.start()
+            gc.collect()
+            gc.freeze()  # what lives as long as the node need not be looked through again
     except ShineError as error:
         log.critical("%s", error)
+        notifier.status(str(error))
         return 1
     for url in node.urls:
         print(f"listening on {url}", flush=True)
-    reloading = asyncio.create_task(_reload_when_told(hung_up, node))
+    notifier.ready()
+    _warn_of_placeholder(config)
+    others = [asyncio.create_task(_reload_when_told(hung_up, node))]
+    if notifier.active:
+        others += [asyncio.create_task(work) for work in _for_the_manager(node, notifier, SystemClock())]
     waits = [asyncio.create_task(event.wait()) for event in (stopping, node.fatal)]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    for task in (reloading, *waits):
+    for task in (*others, *waits):
         task.cancel()
     log.info("stopping")
+    notifier.stopping()
     with contextlib.suppress(asyncio.CancelledError):
         await node.stop()
     return 1 if node.fatal.is_set() else 0
@@ -110,3 +138,36 @@ async def _reload_when_told(told: asyncio.Event, node: Node) -> None:
         told.clear()
         await node.reloader.reload_logged()
         raise_file_limit(files_needed(node.config))
+
+
+def _for_the_manager(node: Node, notifier: Notifier, clock: Clock) -> list[Coroutine[object, object, None]]:
+    """Return what is to run beside a node until it stops, for the service manager's sake."""
+    work = [_tell_status(node, notifier, clock)]
+    if notifier.watchdog_seconds is not None:
+        watchdog = Watchdog(
+            work=lambda: node.store.write(lambda txn: None),
+            position=lambda: node.store.position,
+            beat=notifier.alive,
+            clock=clock,
+            seconds=notifier.watchdog_seconds,
+        )
+        work.append(watchdog.run())
+    return work
+
+
+async def _tell_status(node: Node, notifier: Notifier, clock: Clock) -> None:
+    while True:
+        try:
+            notifier.status(status_line(await node.status()))
+        except ShineError as error:  # such as a store that too many read at this moment
+            log.debug("no status for the service manager: %s", error)
+        await clock.sleep(STATUS_SECONDS)
+
+
+def _warn_of_placeholder(config: Config) -> None:
+    if is_placeholder(config.server.url):
+        log.warning(
+            "server.url = %s stands for an address that is still to be set: until then this node works for this machine"
+            " alone. Write the address at which others reach it, and restart the node",
+            config.server.url,
+        )

@@ -40,11 +40,13 @@ UNDER_THE_NODE = {
     "delivery",
     "directory",
     "logs",
+    "notify",
     "peers",
     "protocol",
     "store",
     "sync",
     "tls",
+    "watchdog",
 }
 
 DOORS: dict[str, set[str]] = {
@@ -62,7 +64,9 @@ DOORS: dict[str, set[str]] = {
     "client": {"protocol"} | COMMON,
     "control": {"delivery", "sync", "directory", "store", "protocol"} | COMMON,  # and SNAPSHOT
     "logs": {"protocol"} | COMMON,
+    "notify": {"protocol"} | COMMON,
     "tls": {"protocol"} | COMMON,
+    "watchdog": {"protocol"} | COMMON,
     "parts": UNDER_THE_NODE,  # what node.py is made of: it is their only door
     "node": UNDER_THE_NODE | {"parts"},
     "process": UNDER_THE_NODE | {"node"},

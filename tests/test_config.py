@@ -64,6 +64,21 @@ def test_the_default_folder(tmp_path, environ, folder, monkeypatch):
     assert load_config(path, environ=environ).server.data_dir == Path("/srv")
 
 
+def test_credentials_are_the_default_of_the_certificate(tmp_path):
+    path, folder = write(tmp_path), tmp_path / "credentials"
+    folder.mkdir()
+    environ = {"CREDENTIALS_DIRECTORY": str(folder)}
+    assert load_config(path, environ=environ).server.tls_cert is None
+    for name in ("tls.crt", "tls.key"):
+        (folder / name).write_text("-----BEGIN")
+    server = load_config(path, environ=environ).server
+    assert (server.tls_cert, server.tls_key) == (folder / "tls.crt", folder / "tls.key")
+    path.write_text(TEXT + 'tlsCert = ""\ntlsKey = ""')
+    assert load_config(path, environ=environ).server.tls_cert is None
+    path.write_text(TEXT + 'tlsCert = "/a"\ntlsKey = "/b"')
+    assert load_config(path, environ=environ).server.tls_cert == Path("/a")
+
+
 def test_mistakes_of_files_and_lines(tmp_path):
     path = write(tmp_path, "[server]\nlogin = 1\n", a="[registration]\ntoken = 5\nmode = 'no'")
     with pytest.raises(ConfigError) as raised:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import logging
 import os
 import resource
@@ -25,10 +26,11 @@ from shine_node import node as node_module
 from shine_node.cli.node_process import NodeProcess, ReservedPort
 from shine_node.client.messages import make_message
 from shine_node.config import Config, config_from_mapping, load_config
-from shine_node.process import files_needed, raise_file_limit, run_node
+from shine_node.process import files_needed, raise_file_limit, run_node, status_line
 from tests.api.talk import Silent, Talk, asked, node
 from tests.cli.certificates import write_certificate
 from tests.control.conftest import Asker
+from tests.support.manager import Manager
 from tests.support.nodes import PATIENCE, eventually, node_settings, now_ms, run, toml_text
 from tests.support.scripted_peer import ScriptedPeer
 from tests.support.whole_node import (
@@ -424,3 +426,134 @@ def test_the_socket_lies_in_the_runtime_directory_and_that_of_a_killed_node_is_r
             assert left == (["control.sock"] * 2 if end is signal.SIGKILL else [])
 
     run(story())
+
+
+# --- what the service manager is told ---
+
+
+BLOCKABLE = """
+import signal, sys, time
+from shine_node.cli import main
+from shine_node.store.environment import Job, Store
+
+stores, start = [], Store.start
+
+def remember(store):
+    stores.append(store)
+    start(store)
+
+def block_loop(*_):
+    print("blocked", flush=True)
+    time.sleep(600)
+
+def block_writer(*_):
+    [store] = stores
+    store.submit([Job(lambda txn: (print("blocked", flush=True), time.sleep(600)), store._loop.create_future())])
+
+Store.start = remember
+signal.signal(signal.SIGUSR1, block_loop)
+signal.signal(signal.SIGUSR2, block_writer)
+sys.exit(main())
+"""
+"""The node, whose event loop or writer is held up by a signal."""
+
+
+async def begin_under(manager: Manager, file: Path, program: str = BLOCKABLE) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        program,
+        "run",
+        "--config",
+        str(file),
+        cwd=ROOT,
+        env=os.environ | {"NOTIFY_SOCKET": manager.name, "WATCHDOG_USEC": "400000"},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+def test_the_manager_is_told_from_the_start_to_the_end(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    settings = node_settings("server1", tmp_path, server={"url": "wss://home-12ab.invalid/ws"})
+    file.write_text(toml_text(settings), encoding="utf-8")
+
+    async def story() -> None:
+        with Manager(tmp_path / "notify") as manager:
+            process = await begin_under(manager, file)
+            try:
+                told = await manager.until(lambda told: told.count("WATCHDOG=1") > 2)
+                assert told[0] == "READY=1"
+                assert told[1] == "STATUS=0 users, 0 connections, 0 of 0 links well"
+                assert process.stdout is not None
+                line = (await asyncio.wait_for(process.stdout.readline(), PATIENCE)).decode()
+                url = line.removeprefix("listening on ").strip()
+                async with await Talk.open(url) as talk:  # ready means that it listens
+                    await talk.succeed("Ping")
+                process.terminate()
+                _, err = await asyncio.wait_for(process.communicate(), PATIENCE)
+                assert process.returncode == 0
+                assert "wss://home-12ab.invalid/ws stands for an address that is still to be set" in err.decode()
+                assert manager.take()[-1] == "STOPPING=1"
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
+
+    run(story())
+
+
+@pytest.mark.parametrize("what", ["loop", "writer"])
+def test_a_node_that_is_held_up_gives_no_sign_of_life_and_says_where_it_hung(tmp_path: Path, what: str) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text(toml_text(node_settings("server1", tmp_path)), encoding="utf-8")
+
+    async def story() -> None:
+        with Manager(tmp_path / "notify") as manager:
+            process = await begin_under(manager, file)
+            try:
+                await manager.until(lambda told: told.count("WATCHDOG=1") > 2)
+                assert process.stdout is not None
+                line = (await asyncio.wait_for(process.stdout.readline(), PATIENCE)).decode()
+                process.send_signal(signal.SIGUSR1 if what == "loop" else signal.SIGUSR2)
+                assert (await asyncio.wait_for(process.stdout.readline(), PATIENCE)) == b"blocked\n"
+                beats = manager.beats()
+                await asyncio.sleep(2)  # five times what the manager would wait for
+                assert manager.beats() <= beats + (what == "writer")  # of an answer that was on its way
+                if what == "writer":
+                    async with await Talk.open(line.removeprefix("listening on ").strip()) as talk:
+                        await talk.succeed("Ping")  # the loop runs
+                process.send_signal(signal.SIGABRT)  # as the manager does then
+                _, err = await asyncio.wait_for(process.communicate(), PATIENCE)
+                assert process.returncode == -signal.SIGABRT
+                assert "Fatal Python error: Aborted" in err.decode()
+                assert "in block_loop" in err.decode() or "in _write_forever" in err.decode()
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
+
+    run(story())
+
+
+@pytest.mark.usefixtures("process_of_before")
+def test_a_node_that_cannot_start_tells_the_manager_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Manager(tmp_path / "notify") as manager, closing(socket.create_server(("127.0.0.1", 0))) as other:
+        monkeypatch.setenv("NOTIFY_SOCKET", manager.name)
+        monkeypatch.setattr(faulthandler, "enable", lambda file: None)  # pytest has its own
+        assert run_node(config(tmp_path, server={"listen": f"127.0.0.1:{other.getsockname()[1]}"})) == 1
+        [told] = manager.take()
+        assert told.startswith("STATUS=cannot listen")
+
+
+def test_the_line_of_the_status() -> None:
+    status: dict[str, Any] = {
+        "store": {"users": 3},
+        "connections": 5,
+        "peers": {"links": [{"well": True}, {"well": False}]},
+        "warnings": [],
+    }
+    assert status_line(status) == "3 users, 5 connections, 1 of 2 links well"
+    status["warnings"] = ["the disk is full"]
+    assert status_line(status) == "3 users, 5 connections, 1 of 2 links well; 1 warnings, see `shine-node status`"

@@ -40,7 +40,7 @@ def test_each_command_is_one(command: str) -> None:
 
 def test_the_commands_of_a_node_are_all_shown() -> None:
     commands = {found[1] for found in re.finditer(rf"{re.escape(PROGRAM)}([a-z]+)", README)}
-    assert commands >= {"init", "check", "run", "demo", "user", "status", "account", "send", "inbox", "watch"}
+    assert commands >= {"init", "check", "run", "demo", "user", "status", "reload", "account", "send", "inbox", "watch"}
 
 
 def test_the_fields_of_the_json_lines_are_all_told() -> None:
@@ -73,5 +73,7 @@ def test_what_it_names_is_there() -> None:
     for name in ("conf/shine-node.toml", "tests/test_architecture.py", "tests/constraints-trixie.txt", ".ci/run"):
         assert f"`{name}`" in README
         assert (REPOSITORY / name).is_file(), name
+    for path in re.findall(r"(?<![\w/])packaging/[\w./-]*\w", README):
+        assert (REPOSITORY / path).exists(), path
     for folder in re.findall(r"^ {4}(shine_node/\S+)", README, flags=re.MULTILINE):
         assert (REPOSITORY / folder).exists(), folder

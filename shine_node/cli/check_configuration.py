@@ -7,7 +7,7 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from shine_node.cli.findings import Finding, Level, Situation
-from shine_node.config import ListenAddress
+from shine_node.config import ListenAddress, is_placeholder
 from shine_node.peers.address import parse_endpoint, why_not_public
 
 __all__ = ["PRODUCERS"]
@@ -33,6 +33,12 @@ def find_listening(situation: Situation) -> list[Finding]:
 def find_own_url(situation: Situation) -> list[Finding]:
     """Look at the address that this server gives to others."""
     server = situation.config.server
+    if is_placeholder(server.url):
+        text = (
+            f"server.url = {server.url} is a placeholder, and this node works for this machine alone:"
+            " write the address at which others reach it, such as wss://myserver.example/ws"
+        )
+        return [Finding(Level.WARNING, "url", text)]
     findings: list[Finding] = []
     if urlsplit(server.url).path != ENDPOINT_PATH:
         text = f"server.url = {server.url} does not end in {ENDPOINT_PATH}: right only if a proxy changes the path"

@@ -13,12 +13,21 @@ from shine_node.configuration.toml import is_list
 from shine_node.protocol.access import MAX_URL_CHARACTERS, is_server_url
 from shine_node.protocol.logins import is_login
 
-__all__ = ["Listen", "Login", "Url"]
+__all__ = ["Listen", "Login", "Url", "is_placeholder"]
 
 MAX_LISTEN_ADDRESSES = 16
 _LISTEN = re.compile(r"(?:\[(?P<six>[^\[\]]+)\]|(?P<host>[^:\[\]]*)):(?P<port>[0-9]{1,5})")
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9\-]*[A-Za-z0-9])?"
 _HOST_NAME = re.compile(rf"(?!.{{254}}){_LABEL}(?:\.{_LABEL})*")
+
+
+def is_placeholder(url: str) -> bool:
+    """Say whether a server's URL only stands for one that is still to be set: its host ends in ``.invalid`` (RFC 6761).
+
+    The Debian package begins with such a one. Pure.
+    """
+    host = urlsplit(url).hostname or ""
+    return host.rstrip(".").rpartition(".")[2].lower() == "invalid"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -197,6 +196,8 @@ def _wrong(option: Option, value: object, problem: BadValue) -> str:
 
 
 def _unknown(path: tuple[str, ...]) -> str:
+    import difflib  # not above: a node that runs needs none of it
+
     # The value is not shown: a token under a misspelt name is still a token.
     name = ".".join(part if _BARE_KEY.fullmatch(part) else toml_value(part[:40]) for part in path)
     keys = difflib.get_close_matches(path[-1].lower()[:100], _NAMES, n=1, cutoff=0.75)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import abc
 import itertools
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from shine_node.protocol.errors import ShineError
 __all__ = [
     "BadValue",
     "Choice",
+    "Credential",
     "DataDir",
     "File",
     "Flag",
@@ -43,6 +45,8 @@ class Surroundings:
     """The absolute folder that relative paths begin at."""
     default_data_dir: Path
     is_32_bit: bool
+    credentials: Mapping[str, Path] = field(default_factory=dict)
+    """The files that the service manager has handed over, by name."""
 
 
 class BadValue(ShineError):
@@ -225,6 +229,17 @@ class File(Kind):
     def parse(self, value: object, around: Surroundings) -> Path | None:
         """Return the absolute path."""
         return _path(value, around) if text_of(value) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Credential(File):
+    """The path of a file that the service manager may hand over under a name."""
+
+    name: str
+
+    def parse_default(self, value: object, around: Surroundings) -> Path | None:
+        """Return the file that was handed over, or none."""
+        return around.credentials.get(self.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,19 @@ import re
 from typing import NamedTuple
 
 from shine_node.configuration.addresses import Listen, Login, Url
-from shine_node.configuration.kinds import Choice, DataDir, File, Flag, Kind, MapSize, Number, Rising, Secret, Text
+from shine_node.configuration.kinds import (
+    Choice,
+    Credential,
+    DataDir,
+    File,
+    Flag,
+    Kind,
+    MapSize,
+    Number,
+    Rising,
+    Secret,
+    Text,
+)
 from shine_node.configuration.toml import toml_value
 
 __all__ = ["DEFAULT_DATA_DIR", "OPTIONS", "PEERS", "REQUIRED", "SECTIONS", "Option", "Section", "options_of"]
@@ -110,15 +122,16 @@ OPTIONS = (
     Option(
         "server",
         "tlsCert",
-        File(),
+        Credential("tls.crt"),
         "",
-        "The certificate, in PEM with its chain. Without one the server speaks ws://, for a proxy in front of it.",
+        "The certificate, in PEM with its chain. Without one the server speaks ws://, for a proxy in front of it. Where"
+        " systemd hands over the credentials tls.crt and tls.key, they are the defaults; a restart reads them anew.",
         reloads=True,
     ),
     Option(
         "server",
         "tlsKey",
-        File(),
+        Credential("tls.key"),
         "",
         "The private key of the certificate, in PEM, without a pass phrase.",
         reloads=True,

@@ -15,6 +15,7 @@ from shine_node.configuration.problems import ConfigError, Origin, Problem
 __all__ = ["MAX_FILE_BYTES", "Source", "read_sources"]
 
 MAX_FILE_BYTES = 256 * 1024
+_SUDO = "use sudo, or an account of the file's group"
 _PARSER_LINE = re.compile(r" \(at line (\d+), column (\d+)\)$")
 
 
@@ -56,6 +57,9 @@ def _drop_ins(folder: Path, problems: list[Problem]) -> list[Path]:
         return sorted(file for file in folder.iterdir() if file.suffix == ".toml" and not file.name.startswith("."))
     except FileNotFoundError:
         return []
+    except PermissionError:
+        problems.append(Problem(Origin(str(folder)), f"cannot be read by this user: {_SUDO}"))
+        return []
     except OSError as error:
         what = "make it a folder that this user can read, or remove it"
         problems.append(Problem(Origin(str(folder)), f"cannot be read ({error.strerror}): {what}"))
@@ -88,6 +92,8 @@ def _read_bytes(file: Path) -> bytes:
             data = stream.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError:
         raise _error(name, "there is no such file: `shine-node init` writes one") from None
+    except PermissionError:
+        raise _error(name, f"cannot be read by this user: {_SUDO}") from None
     except (OSError, ValueError) as error:  # ValueError: a name that no file can have
         reason = error.strerror if isinstance(error, OSError) else error
         raise _error(name, f"cannot be read ({reason}): let this user read it") from None

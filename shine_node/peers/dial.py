@@ -124,7 +124,8 @@ class Dialer:
 
     Args:
         clock: paces the tries of several addresses.
-        tls: the settings for ``wss://``.
+        tls: the settings for ``wss://``; ``None`` for those with the system's authorities, which are read for the first
+            connection: they take a MiB of memory.
         allow_insecure: ``server.pool.allowInsecurePeers``: also ``ws://``.
         allow_private: ``server.pool.allowPrivatePeers``: also addresses that are not public.
         max_frame_bytes: the greatest message that is read; a greater one closes the connection with 1009. A peer that
@@ -136,7 +137,7 @@ class Dialer:
         self,
         *,
         clock: Clock,
-        tls: ssl.SSLContext,
+        tls: ssl.SSLContext | None,
         allow_insecure: bool,
         allow_private: bool,
         max_frame_bytes: int,
@@ -161,6 +162,8 @@ class Dialer:
             raise DialFailed(str(error)) from None
         if not endpoint.secure and not self._allow_insecure:
             raise DialFailed(f"{url} is not encrypted; use wss://, or set server.pool.allowInsecurePeers for tests")
+        if endpoint.secure and self.tls is None:
+            self.tls = await asyncio.to_thread(make_tls_context, None)
         sock = await self._connect_first(await self._candidates(endpoint), endpoint)
         return await self._handshake(endpoint, sock)
 

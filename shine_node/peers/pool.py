@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random as random_module
+import ssl
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
@@ -84,7 +85,7 @@ class Pool:
         self._resolver = Resolver()
         self._dialer = Dialer(
             clock=self._clock,
-            tls=make_tls_context(settings.ca_file),
+            tls=self._read_authorities(),
             allow_insecure=settings.allow_insecure_peers,
             allow_private=settings.allow_private_peers,
             max_frame_bytes=settings.max_frame_bytes,
@@ -113,7 +114,12 @@ class Pool:
             DialFailed: ``ca_file`` cannot be used; those of before stay.
         """
         if self._dialer is not None:
-            self._dialer.tls = make_tls_context(self._settings.ca_file)
+            self._dialer.tls = self._read_authorities()
+
+    def _read_authorities(self) -> ssl.SSLContext | None:
+        """Read ``ca_file``, so that a mistake is told at once; those of the system alone can wait."""
+        ca_file = self._settings.ca_file
+        return None if ca_file is None else make_tls_context(ca_file)
 
     async def request(
         self, server: AccessServer, op: str, payload: Mapping[str, object], *, timeout: float | None = None

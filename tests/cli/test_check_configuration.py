@@ -72,6 +72,11 @@ def test_the_own_url(url, allowed, expected):
     assert levels(find_own_url(situation({"url": url, "pool": {"allowPrivatePeers": allowed}}))) == expected
 
 
+def test_an_own_url_that_is_still_to_be_set():
+    (finding,) = find_own_url(situation({"url": "wss://pi-12ab.invalid/ws"}))
+    assert finding.level is Level.WARNING and "is a placeholder" in finding.text
+
+
 def test_peers_that_no_link_may_go_to():
     peers = [
         {"login": "a", "url": "wss://a.example/ws"},

@@ -1,6 +1,6 @@
 import pytest
 
-from shine_node.configuration.addresses import Listen, Login, Url
+from shine_node.configuration.addresses import Listen, Login, Url, is_placeholder
 from shine_node.configuration.kinds import BadValue
 from shine_node.configuration.model import ListenAddress
 from tests.configuration.test_kinds import AROUND, refusal
@@ -113,3 +113,10 @@ def test_what_is_no_address(value, reason):
     with pytest.raises(BadValue, match="^" + reason.replace(".", r"\.") + "$"):
         Listen().parse(value, AROUND)
     assert "[IPV6]:PORT" in Listen().expected
+
+
+def test_addresses_that_are_still_to_be_set():
+    assert is_placeholder("wss://pi-12ab.invalid/ws")
+    assert is_placeholder("wss://PI.INVALID.:7070/ws")
+    for url in ("wss://invalid.example/ws", "wss://xinvalid/ws", "ws://127.0.0.1:7070/ws", "wss://[::1]/invalid"):
+        assert not is_placeholder(url)

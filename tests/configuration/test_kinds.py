@@ -7,6 +7,7 @@ import pytest
 from shine_node.configuration.kinds import (
     BadValue,
     Choice,
+    Credential,
     DataDir,
     File,
     Flag,
@@ -114,7 +115,7 @@ def test_secrets_are_not_shown():
     assert Secret(9).parse("geheim", AROUND) == "geheim"
 
 
-@pytest.mark.parametrize("kind", [File(), DataDir()])
+@pytest.mark.parametrize("kind", [File(), Credential("x"), DataDir()])
 def test_paths(kind):
     assert kind.parse("/abs/x", AROUND) == Path("/abs/x")
     assert kind.parse("rel/x", AROUND) == Path("/etc/node/rel/x")
@@ -133,3 +134,11 @@ def test_an_empty_path():
 def test_the_default_folder_comes_from_the_surroundings():
     assert DataDir().parse_default("/var/lib/x", AROUND) == Path("/var/state")
     assert File().parse_default("", AROUND) is None
+
+
+def test_a_credential_is_the_default_where_there_is_one():
+    around = Surroundings(Path("/etc/node"), Path("/var/state"), is_32_bit=False, credentials={"x": Path("/run/x")})
+    assert Credential("x").parse_default("", around) == Path("/run/x")
+    assert Credential("y").parse_default("", around) is None
+    assert Credential("x").parse_default("", AROUND) is None
+    assert Credential("x").parse("", around) is None

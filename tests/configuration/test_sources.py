@@ -79,6 +79,22 @@ def test_every_file_that_cannot_be_read_is_named(tmp_path):
     assert found[4].startswith(f"{folder / '4.toml'}:1: is not valid TOML")
 
 
+def test_a_file_that_this_user_may_not_read_says_what_to_do(tmp_path):
+    tmp_path.chmod(0o700)  # pytest's own folders above are closed to others too
+    main = tmp_path / "node.toml"
+    main.write_text("")
+    main.chmod(0o000)
+    user = os.geteuid()
+    if user == 0:  # who may read everything
+        os.seteuid(65534)
+    try:
+        found = set(problems(main))
+    finally:
+        os.seteuid(user)
+    hint = "cannot be read by this user: use sudo, or an account of the file's group"
+    assert f"{main}: {hint}" in found and all(problem.endswith(hint) for problem in found)
+
+
 def test_a_name_that_no_file_can_have(tmp_path):
     (problem,) = problems(tmp_path / "a\0b")
     assert "cannot be read" in problem or "no such file" in problem

@@ -44,7 +44,7 @@ def make_dialer(
 ) -> Dialer:
     return Dialer(
         clock=clock or SystemClock(),
-        tls=make_tls_context(ca_file),
+        tls=None if ca_file is None else make_tls_context(ca_file),
         allow_insecure=insecure,
         allow_private=private,
         max_frame_bytes=max_frame_bytes,
