@@ -113,6 +113,10 @@ class Transaction:
         """Return how many rows a table has."""
         return int(self._raw.stat(self._dbs[table])["entries"])
 
+    def snapshot(self) -> int:
+        """Return the number of the last commit that a read transaction sees."""
+        return int(self._raw.id())
+
     def used_bytes(self) -> int:
         """Return how much of the map the rows of all tables take, in whole pages; pages that are free again are not."""
         stats = [self._raw.stat(db) for db in self._dbs.values()]
@@ -225,6 +229,10 @@ class Store:
                 # LMDB's place for a reader is free once nothing refers to it. A traceback may keep this frame's
                 # caller, and with it the transaction, alive until the collector comes by.
                 txn.end()
+
+    def free_dead_readers(self) -> None:
+        """Let go of snapshots of processes that were killed, such as a backup: else their pages stay taken."""
+        self._env.reader_check()
 
     # -- writing ------------------------------------------------------------------------------------------------
 
