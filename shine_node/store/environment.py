@@ -120,9 +120,7 @@ class Transaction:
     def used_bytes(self) -> int:
         """Return how much of the map the rows of all tables take, in whole pages; pages that are free again are not."""
         stats = [self._raw.stat(db) for db in self._dbs.values()]
-        return sum(
-            (stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]) * stat["psize"] for stat in stats
-        )
+        return sum((of["branch_pages"] + of["leaf_pages"] + of["overflow_pages"]) * of["psize"] for of in stats)
 
     def next_seq(self, table: Table) -> int:
         """Return the next number of a table that is keyed by ``seq``: one more than the greatest ever given."""
@@ -196,10 +194,7 @@ class Store:
         self._thread.start()
 
     def close(self) -> None:
-        """Write what is waiting, then close the file and give up its lock; it waits for the last commit.
-
-        Nobody may be reading. To close twice does nothing.
-        """
+        """Write what is waiting, close the file and give up its lock; nobody may be reading. Twice does nothing."""
         with self._wake:
             self._stopping = True
             self._wake.notify()
