@@ -8,7 +8,22 @@ import sys
 from collections.abc import Sequence
 
 from shine_node import __version__
-from shine_node.cli import account, check, inbox, init, reload, run, send, status, user, watch
+from shine_node.cli import (
+    account,
+    backup,
+    check,
+    export,
+    import_,
+    inbox,
+    init,
+    reload,
+    restore,
+    run,
+    send,
+    status,
+    user,
+    watch,
+)
 from shine_node.cli.common import REFUSED, UNUSABLE, SubCommands, complain, drop_output
 
 __all__ = ["build_parser", "run_command"]
@@ -46,6 +61,10 @@ def build_parser() -> argparse.ArgumentParser:
     user.add_parser(commands)
     status.add_parser(commands)
     reload.add_parser(commands)
+    backup.add_parser(commands)
+    restore.add_parser(commands)
+    export.add_parser(commands)
+    import_.add_parser(commands)
     account.add_parser(commands)
     send.add_parser(commands)
     inbox.add_parser(commands)

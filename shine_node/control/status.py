@@ -98,9 +98,13 @@ class Status:
         }
 
     async def watch(self) -> None:
-        """Look at the store every ``WATCH_SECONDS``, until cancelled, and warn once when it or its disk fills up."""
+        """Look at the store every ``WATCH_SECONDS``, until cancelled, and warn once when it or its disk fills up.
+
+        What a command that was killed has kept from being used again is let go of.
+        """
         told: set[str] = set()
         while True:
+            self._store.free_dead_readers()
             now = store_warnings(read_store(self._store))
             now.pop("trouble", None)  # the store has logged it
             for about in now.keys() - told:

@@ -20,6 +20,7 @@ __all__ = [
     "count_open",
     "due_table",
     "end_delivery",
+    "finish_delivery",
     "record_result",
     "renew_claims",
     "reschedule",
@@ -86,7 +87,7 @@ def claim_due(
         elif decision.next_at_ms is not None:
             _update(txn, key, row, OpenDelivery(decision.accepted_at_ms, delivery.attempts, decision.next_at_ms, 0))
         else:
-            failed.append((key, _finish(txn, key, row, DeliveryState.FAILED)))
+            failed.append((key, finish_delivery(txn, key, row, DeliveryState.FAILED)))
     return claims, failed
 
 
@@ -108,7 +109,7 @@ def record_result(txn: Transaction, claim: Claim, *, delivered: bool, now_ms: in
     if row is None or row.delivery is None:
         return None
     if delivered:
-        return _finish(txn, claim.key, row, DeliveryState.DELIVERED)
+        return finish_delivery(txn, claim.key, row, DeliveryState.DELIVERED)
     attempt = claim.decision.attempt
     if attempt is None:
         raise AssertionError("a claim is for an attempt")
@@ -116,7 +117,7 @@ def record_result(txn: Transaction, claim: Claim, *, delivered: bool, now_ms: in
     decision = schedule.decide(accepted_at_ms=claim.decision.accepted_at_ms, last_attempt=attempt, now_ms=now_ms)
     next_at_ms = now_ms if decision.attempt is not None else decision.next_at_ms
     if next_at_ms is None:
-        return _finish(txn, claim.key, row, DeliveryState.FAILED)
+        return finish_delivery(txn, claim.key, row, DeliveryState.FAILED)
     return _update(txn, claim.key, row, OpenDelivery(decision.accepted_at_ms, attempt, next_at_ms, 0))
 
 
@@ -207,7 +208,8 @@ def _update(txn: Transaction, key: ItemKey, row: Row, delivery: OpenDelivery, *,
     return updated
 
 
-def _finish(txn: Transaction, key: ItemKey, row: Row, state: DeliveryState) -> Row:
+def finish_delivery(txn: Transaction, key: ItemKey, row: Row, state: DeliveryState) -> Row:
+    """End an open delivery with a terminal state, and return the row as it is then."""
     end_delivery(txn, row)
     flags = row.flags & ~Flag.SETTLING
     finished = row._replace(flags=flags, state=state, delivery=None, version=row.version + 1)

@@ -113,12 +113,14 @@ class Transaction:
         """Return how many rows a table has."""
         return int(self._raw.stat(self._dbs[table])["entries"])
 
+    def snapshot(self) -> int:
+        """Return the number of the last commit that a read transaction sees."""
+        return int(self._raw.id())
+
     def used_bytes(self) -> int:
         """Return how much of the map the rows of all tables take, in whole pages; pages that are free again are not."""
         stats = [self._raw.stat(db) for db in self._dbs.values()]
-        return sum(
-            (stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]) * stat["psize"] for stat in stats
-        )
+        return sum((of["branch_pages"] + of["leaf_pages"] + of["overflow_pages"]) * of["psize"] for of in stats)
 
     def next_seq(self, table: Table) -> int:
         """Return the next number of a table that is keyed by ``seq``: one more than the greatest ever given."""
@@ -192,10 +194,7 @@ class Store:
         self._thread.start()
 
     def close(self) -> None:
-        """Write what is waiting, then close the file and give up its lock; it waits for the last commit.
-
-        Nobody may be reading. To close twice does nothing.
-        """
+        """Write what is waiting, close the file and give up its lock; nobody may be reading. Twice does nothing."""
         with self._wake:
             self._stopping = True
             self._wake.notify()
@@ -225,6 +224,10 @@ class Store:
                 # LMDB's place for a reader is free once nothing refers to it. A traceback may keep this frame's
                 # caller, and with it the transaction, alive until the collector comes by.
                 txn.end()
+
+    def free_dead_readers(self) -> None:
+        """Let go of snapshots of processes that were killed, such as a backup: else their pages stay taken."""
+        self._env.reader_check()
 
     # -- writing ------------------------------------------------------------------------------------------------
 

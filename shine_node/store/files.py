@@ -14,7 +14,7 @@ import lmdb
 from shine_node.protocol.errors import ShineError
 from shine_node.store.layout import Table
 
-__all__ = ["StoreError", "is_disk_full", "open_environment", "take_lock"]
+__all__ = ["StoreError", "check_length", "is_disk_full", "open_environment", "take_lock"]
 
 MAX_READERS: Final = 64
 READERS_BYTES: Final = 8192
@@ -75,7 +75,7 @@ def open_environment(path: Path, map_size: int) -> Any:
             )
             undo.callback(env.close)
             env.reader_check()
-            _check_length(path, env)
+            check_length(path, env)
         except (lmdb.Error, OSError, OverflowError) as error:
             raise StoreError(f"{path} cannot be opened as a store: {error}") from None
         undo.pop_all()
@@ -112,7 +112,7 @@ def _reserve(path: Path, size: int) -> None:
         os.close(descriptor)
 
 
-def _check_length(path: Path, env: Any) -> None:
+def check_length(path: Path, env: Any) -> None:
     """Let the file reach to its last page, and refuse one that lacks pages which are in use.
 
     A sound file can end before its last page, where the last ones are free; so does one whose copying was interrupted.

@@ -2,7 +2,8 @@
 
 A *run* begins whenever the store is opened to be served. A *mark* names a run and the number of the last commit in it.
 The store remembers its last runs and with which commit each ended; a copy that is restored later begins a new run, and
-knows nothing of the runs and commits that came after the copy was made.
+knows nothing of the runs and commits that came after the copy was made. In a compact copy LMDB numbers the commits
+anew, so that such a copy says itself with which commit the run ended that it was made in.
 
 Of each other server are kept the mark that it gave last, the run that it was heard in last, and its *doubt*: since when
 entries have changed that it is known to have, but not from a request with a mark.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from shine_node.protocol.errors import Refusal
@@ -20,13 +21,17 @@ from shine_node.store.environment import Store, Transaction
 from shine_node.store.layout import Table, pack_number, unpack_number
 
 __all__ = [
+    "LINEAGE",
     "MAX_MARK_CHARACTERS",
     "Lineage",
+    "add_runs",
     "begin_lineage",
     "begin_run",
+    "end_run",
     "get_doubt",
     "get_peer_mark",
     "get_peer_run",
+    "list_runs",
     "note_doubt",
     "put_peer_mark",
     "put_peer_run",
@@ -39,7 +44,8 @@ RUN_BYTES: Final = 8
 MAX_RUNS = 64
 """Runs that a store remembers. A mark of an earlier one counts as lost; then more is sent than is needed, once."""
 MAX_MARK_CHARACTERS: Final = 64
-_ROW = b"lineage"
+LINEAGE: Final = b"lineage"
+"""The name of the row of the runs."""
 _ENTRY_BYTES = RUN_BYTES + 8
 
 
@@ -91,13 +97,45 @@ def begin_run(txn: Transaction, run: bytes, position: int) -> dict[str, int]:
         run: ``RUN_BYTES`` random bytes.
         position: the number of the last commit before this transaction.
     """
-    row = txn.get(Table.META, _ROW) or b""
+    runs = list_runs(txn, position)[-(MAX_RUNS - 1) :]
+    _put_runs(txn, [*runs, (run, 0)])
+    return {earlier.hex(): end for earlier, end in runs}
+
+
+def end_run(txn: Transaction, position: int) -> None:
+    """Say in a copy with which commit the run ended that it was made in.
+
+    Args:
+        position: no more than what the copy holds.
+    """
+    runs = list_runs(txn, position)
+    if runs:
+        _put_runs(txn, runs)
+
+
+def list_runs(txn: Transaction, position: int) -> list[tuple[bytes, int]]:
+    """Return all runs that are remembered and the last commit of each, oldest first.
+
+    Args:
+        position: the last commit of a run that has not ended, the last one.
+    """
+    row = txn.get(Table.META, LINEAGE) or b""
     entries = [row[start : start + _ENTRY_BYTES] for start in range(0, len(row), _ENTRY_BYTES)]
-    if entries:
-        entries[-1] = entries[-1][:RUN_BYTES] + pack_number(position)
-    entries = entries[-(MAX_RUNS - 1) :]
-    txn.put(Table.META, _ROW, b"".join(entries) + run + pack_number(0))
-    return {entry[:RUN_BYTES].hex(): unpack_number(entry[RUN_BYTES:]) for entry in entries}
+    return [(entry[:RUN_BYTES], unpack_number(entry[RUN_BYTES:]) or position) for entry in entries]
+
+
+def add_runs(txn: Transaction, runs: Sequence[tuple[bytes, int]]) -> bool:
+    """Take note that the store now holds all of these runs too, each up to a commit; what it knows of one stays.
+
+    Returns:
+        Whether there was anything to note.
+    """
+    known = list_runs(txn, 0)
+    names = {run for run, _ in known}
+    added = [(run, end) for run, end in runs if run not in names]
+    if added:
+        _put_runs(txn, [*added, *known][-MAX_RUNS:])
+    return bool(added)
 
 
 def get_peer_mark(txn: Transaction, server: str) -> str:
@@ -152,6 +190,10 @@ def settle_doubt(txn: Transaction, server: str) -> None:
         txn.put(Table.META, _early_doubt_key(server), late)
     else:
         txn.delete(Table.META, _early_doubt_key(server))
+
+
+def _put_runs(txn: Transaction, runs: Sequence[tuple[bytes, int]]) -> None:
+    txn.put(Table.META, LINEAGE, b"".join(run + pack_number(end) for run, end in runs))
 
 
 def _peer_key(server: str) -> bytes:

@@ -35,16 +35,20 @@ from shine_node.store.outbox import acknowledge, clear_entry, put_entry, signatu
 from shine_node.store.users import access_servers, other_server
 
 __all__ = [
+    "STORED_ARRIVALS",
     "Stored",
+    "follow",
     "get_blobs",
     "get_row",
     "identical",
+    "judge_copies",
     "read_up_to_ms",
     "store_incoming",
     "store_pair",
 ]
 
-_STORED_ARRIVALS = (Arrival.FIRST, Arrival.NEWER, Arrival.CONFLICT_WINS)
+STORED_ARRIVALS = (Arrival.FIRST, Arrival.NEWER, Arrival.CONFLICT_WINS)
+"""What is stored of what arrives; the rest is acknowledged only."""
 
 
 class Stored(NamedTuple):
@@ -65,7 +69,7 @@ class Stored(NamedTuple):
     @property
     def changed(self) -> bool:
         """Whether this submission was stored, and not only acknowledged."""
-        return self.arrival in _STORED_ARRIVALS
+        return self.arrival in STORED_ARRIVALS
 
 
 def get_row(txn: Transaction, key: ItemKey) -> Row | None:
@@ -121,12 +125,12 @@ def store_pair(
     """
     incoming, outgoing = pair
     key = ItemKey.of(outgoing)
-    row, arrival = _judge(txn, key, incoming.revision_ms, incoming.signature, incoming.blob, outgoing.blob)
+    row, arrival = judge_copies(txn, key, incoming.revision_ms, incoming.signature, incoming.blob, outgoing.blob)
     if from_client:
         refuse_conflict(arrival)
     routes = access_servers(txn, incoming.message.to_login)
     recipient_here = any(server.server_login.lower() == own_login for server in routes)
-    if arrival in _STORED_ARRIVALS:
+    if arrival in STORED_ARRIVALS:
         if recipient_here and not settling:
             delivery = None
         elif not routes:
@@ -144,7 +148,7 @@ def store_pair(
             delivery,
             settling,
         )
-        _follow(txn, outgoing, key, now_ms, own_login)
+        follow(txn, outgoing, key, now_ms, own_login)
     elif arrival is Arrival.SAME and row is not None:
         row = _same(txn, key, row, signatures_of(incoming.blob, outgoing.blob), own_login, from_server)
     if row is None:
@@ -166,10 +170,10 @@ def store_incoming(
         from_server: the owner's other server, where the copy came by synchronisation.
     """
     key = ItemKey.of(container)
-    row, arrival = _judge(txn, key, container.revision_ms, container.signature, container.blob, b"")
-    if arrival in _STORED_ARRIVALS:
+    row, arrival = judge_copies(txn, key, container.revision_ms, container.signature, container.blob, b"")
+    if arrival in STORED_ARRIVALS:
         row = _replace(txn, key, row, container.blob, b"", container.revision_ms, now_ms, own_login, from_server, None)
-        _follow(txn, container, key, now_ms, own_login)
+        follow(txn, container, key, now_ms, own_login)
     elif arrival is Arrival.SAME and row is not None:
         row = _same(txn, key, row, signatures_of(container.blob, b""), own_login, from_server)
     if row is None:
@@ -183,9 +187,14 @@ def read_up_to_ms(txn: Transaction, owner: str, peer: str, direction: Direction)
     return unpack_number(value) if value is not None else None
 
 
-def _judge(
+def judge_copies(
     txn: Transaction, key: ItemKey, revision_ms: int, signature: bytes, incoming: bytes, outgoing: bytes
 ) -> tuple[Row | None, Arrival]:
+    """Compare copies of an item, ``outgoing`` empty if it has one, with what is stored: its row, and what to do.
+
+    Args:
+        signature: of the incoming copy.
+    """
     row = get_row(txn, key)
     if row is None:
         return None, Arrival.FIRST
@@ -256,8 +265,12 @@ def _same(txn: Transaction, key: ItemKey, row: Row, signatures: bytes, own_login
     return row
 
 
-def _follow(txn: Transaction, container: Container, key: ItemKey, now_ms: int, own_login: str) -> None:
-    """Do what a receipt or a tombstone says, for the owner of its item."""
+def follow(txn: Transaction, container: Container, key: ItemKey, now_ms: int, own_login: str) -> None:
+    """Do what a receipt or a tombstone says, for the owner of its item; nothing where it is neither.
+
+    Args:
+        now_ms, own_login: as for ``store_pair``.
+    """
     reference = container.reference
     if reference is None:
         return

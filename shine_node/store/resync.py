@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from shine_node.store.environment import Transaction
@@ -24,11 +24,13 @@ __all__ = [
     "Part",
     "Place",
     "Resync",
+    "all_resyncs",
     "begin_resync",
     "count_entries",
     "has_entries",
     "list_owners",
     "next_resync",
+    "put_resync",
     "step_resync",
 ]
 
@@ -88,6 +90,20 @@ def begin_resync(txn: Transaction, owner: str, *, former: str = "", since_ms: in
             return
     # Two replacements in a row leave entries under two former servers: each gets a pass of its own.
     txn.put(Table.RESYNC, prefix + pack_number(number + 1), _encode(former, since_ms, Part.SETTINGS, b""))
+
+
+def all_resyncs(txn: Transaction, owner: str = "") -> Iterator[Resync]:
+    """Yield all unfinished work, that of one owner (in lower case) or of all, by owner and in its order."""
+    for key, value in txn.scan(Table.RESYNC, prefix=owner.encode() + b"\0" if owner else b""):
+        yield _decode(key, value)
+
+
+def put_resync(txn: Transaction, work: Resync) -> None:
+    """Write work as far as it has come elsewhere; of an owner of whom nothing else is stored yet."""
+    prefix = work.owner.encode() + b"\0"
+    last = max((unpack_number(key[-8:]) for key in txn.scan_keys(Table.RESYNC, prefix=prefix)), default=0)
+    key = prefix + pack_number(last + 1)
+    txn.put(Table.RESYNC, key, _encode(work.former, work.since_ms, work.part, work.after))
 
 
 def next_resync(txn: Transaction) -> Resync | None:

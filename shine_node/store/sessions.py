@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import orjson
 
 from shine_node.protocol.session_errors import SessionOfAnotherUser
@@ -12,6 +14,7 @@ from shine_node.store.layout import Table
 __all__ = [
     "SESSION_ID_CHARACTERS",
     "add_session",
+    "all_sessions",
     "close_session",
     "close_sessions",
     "get_session",
@@ -38,6 +41,12 @@ def list_sessions(txn: Transaction, login: str) -> list[Session]:
     ids = [key[len(prefix) :].decode() for key, _ in txn.scan(Table.SESSIONS_OF_USER, prefix=prefix)]
     sessions = [session for session_id in ids if (session := get_session(txn, session_id)) is not None]
     return sorted(sessions, key=lambda session: (session.authenticated_ms, session.created_ms), reverse=True)
+
+
+def all_sessions(txn: Transaction) -> Iterator[Session]:
+    """Yield every session, by ``sessionId``."""
+    for key, value in txn.scan(Table.SESSIONS):
+        yield Session(key.decode(), *orjson.loads(value))
 
 
 def add_session(txn: Transaction, session: Session, *, greatest: int) -> list[Session]:

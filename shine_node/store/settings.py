@@ -26,8 +26,10 @@ __all__ = [
     "SettingsPage",
     "UnsyncedSetting",
     "acknowledge_setting",
+    "all_settings",
     "count_settings",
     "get_setting",
+    "index_row",
     "list_settings",
     "mark_settings",
     "put_setting",
@@ -73,6 +75,17 @@ def list_settings(txn: Transaction, login: str, *, after: str = "") -> Iterator[
     for key, value in txn.scan(Table.SETTINGS, start, prefix=_key(login, "")):
         if key != start:
             yield _decode(value)[1]
+
+
+def all_settings(txn: Transaction) -> Iterator[tuple[int, Setting]]:
+    """Yield every setting, by login and name, and when it has changed, Unix milliseconds."""
+    for _, value in txn.scan(Table.SETTINGS):
+        yield _decode(value)
+
+
+def index_row(server: str, changed_at_ms: int, setting: Setting) -> bytes:
+    """Return the row that a revision of a setting has in ``settings_unsynced`` until a server has acknowledged it."""
+    return _index_row(server, changed_at_ms, _key(setting.key, setting.param))
 
 
 def count_settings(txn: Transaction, login: str) -> int:
@@ -226,11 +239,15 @@ def mark_settings(
 
 
 def _set_entry(txn: Transaction, server: str, changed_at_ms: int, key: bytes, *, unsynced: bool) -> None:
-    row = server.lower().encode() + b"\0" + pack_number(changed_at_ms) + key
+    row = _index_row(server, changed_at_ms, key)
     if unsynced:
         txn.put(Table.SETTINGS_UNSYNCED, row, b"")
     else:
         txn.delete(Table.SETTINGS_UNSYNCED, row)
+
+
+def _index_row(server: str, changed_at_ms: int, key: bytes) -> bytes:
+    return server.lower().encode() + b"\0" + pack_number(changed_at_ms) + key
 
 
 def _key(login: str, param: str) -> bytes:

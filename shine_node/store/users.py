@@ -32,6 +32,7 @@ __all__ = [
     "get_registration",
     "get_user",
     "has_record",
+    "list_records",
     "list_users",
     "other_server",
     "records_after",
@@ -155,6 +156,12 @@ def find_logins(txn: Transaction, prefix: str, limit: int) -> list[str]:
 def list_users(txn: Transaction) -> Iterator[Registration]:
     """Yield every user that is known here, by login."""
     for _, value in txn.scan(Table.USERS):
+        yield _decode(value)
+
+
+def list_records(txn: Transaction) -> Iterator[Registration]:
+    """Yield every record that is known here, in the order in which they were learned."""
+    for _, value in txn.scan(Table.ACCESS_RECORDS):
         yield _decode(value)
 
 

@@ -1,0 +1,142 @@
+"""``backup``: a compact copy of the store, whether or not the node runs, that is looked through before it counts."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shine_node.cli.common import OK, REFUSED, SubCommands, add_config_option, complain, number_between
+
+if TYPE_CHECKING:
+    from shine_node.store.copying import Copied
+
+__all__ = ["add_parser", "old_backups", "run"]
+
+DATED = re.compile(r"shine-[0-9]{8}-[0-9]{6}\.mdb")
+"""The names of backups in a folder; nothing else there is ever removed."""
+MOST_KEPT = 100_000
+
+
+def add_parser(commands: SubCommands) -> None:
+    """Describe the command."""
+    parser = commands.add_parser(
+        "backup",
+        help="copy the store, also while the node runs",
+        description="Copies the store as it is at one moment, also while the node runs, without what is free in it, and"
+        " looks at every row of the copy before it gets its name. Everything is in it that was accepted before. Run it"
+        " as the user of the node, or as root. `restore` puts it back.",
+    )
+    add_config_option(parser)
+    parser.add_argument("--force", action="store_true", help="replace TARGET if it exists")
+    parser.add_argument(
+        "--keep",
+        metavar="N",
+        type=number_between(1, MOST_KEPT),
+        help="of the dated backups in the folder TARGET keep the newest N, this one included, and remove the others",
+    )
+    parser.add_argument(
+        "target", metavar="TARGET", type=Path, help="the file to write, or a folder: shine-YYYYMMDD-HHMMSS.mdb in it"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Make a backup.
+
+    Raises:
+        ConfigError, StoreError; NewFileError: it cannot be written there. Nothing was left or removed.
+    """
+    from shine_node.cli.new_file import NewFileError
+    from shine_node.cli.owner import as_writer
+    from shine_node.cli.store_place import find_store, protect_store
+    from shine_node.config import load_config
+
+    config = load_config(arguments.config)
+    store = find_store(config)
+    folder = arguments.target if arguments.target.is_dir() else None
+    if arguments.keep is not None and folder is None:
+        raise NewFileError(f"--keep is for a folder, which {arguments.target} is not: make it, or leave --keep out")
+    place = folder / _dated_name() if folder is not None else arguments.target
+    protect_store(store, place)
+    with as_writer(place.parent, store.parent):
+        problems = _copy(store, place, replace=arguments.force, map_size=config.storage.map_size_mib * 2**20)
+        old = old_backups(place.parent, arguments.keep) if arguments.keep is not None and not problems else []
+        for path in old:
+            path.unlink()
+    if problems:
+        complain("\n".join(problems))
+        complain(f"{place} is what the store is; run `shine-node verify`. No older backup was removed")
+        return REFUSED
+    print(place)
+    for path in old:
+        print(f"removed {path}")
+    return OK
+
+
+def _copy(store: Path, place: Path, *, replace: bool, map_size: int) -> list[str]:
+    """Make the copy and look through it.
+
+    Returns:
+        What is not right in the store, and so in the copy.
+    """
+    from shine_node.cli.new_file import NewFile, need_room
+    from shine_node.cli.owner import as_owner
+    from shine_node.cli.progress import Progress
+    from shine_node.store.copying import copy_store, estimate_copy, finish_copy
+    from shine_node.store.environment import StoreError
+
+    with as_owner(store.parent):
+        size = estimate_copy(store, map_size=map_size)
+    need_room(place.parent, size)
+    progress = Progress("copying", size)
+    with NewFile(place, replace=replace) as new:
+
+        def take(data: bytes) -> None:
+            new.write(data)
+            progress.add(len(data))
+
+        try:
+            with as_owner(store.parent):
+                copied = copy_store(store, take, map_size=map_size)
+        finally:
+            progress.end()
+        finish_copy(new.path, copied.position)
+        new.sync()
+        try:
+            problems = _check(new.path, copied)
+        except StoreError as error:
+            raise StoreError(f"{str(error).replace(str(new.path), 'the copy')}\nno backup was made") from None
+        new.put_in_place()
+    return problems
+
+
+def old_backups(folder: Path, keep: int) -> list[Path]:
+    """Return the dated backups in a folder but the newest ones, the oldest first."""
+    with os.scandir(folder) as entries:
+        names = [
+            entry.name for entry in entries if DATED.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)
+        ]
+    return [folder / name for name in sorted(names)[:-keep]]
+
+
+def _check(path: Path, copied: Copied) -> list[str]:
+    from shine_node.cli.progress import Progress
+    from shine_node.store.copying import check_copy
+
+    progress = Progress("looking through the copy", sum(copied.after.values()))
+    try:
+        return check_copy(path, copied, progress.step)
+    finally:
+        progress.end()
+
+
+def _dated_name() -> str:
+    """Return a name that sorts by time; of UTC, which never goes back."""
+    from datetime import UTC, datetime
+
+    from shine_node.clock import SystemClock
+
+    return datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC).strftime("shine-%Y%m%d-%H%M%S.mdb")

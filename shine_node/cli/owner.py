@@ -1,0 +1,56 @@
+"""Lets root act as the owner of a data folder there: what root made in it, the node's own user could not open."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+
+from shine_node.protocol.errors import ShineError
+
+__all__ = ["NotAllowed", "as_owner", "as_writer"]
+
+
+class NotAllowed(ShineError):
+    """This root may not act as anybody else; the text says what to do."""
+
+
+@contextmanager
+def as_owner(folder: Path) -> Iterator[None]:
+    """Have the rights of a folder's owner, and no others, for the length of a block; for nobody but root.
+
+    Descriptors that are open stay so: root can hand in a file that the owner could not open, and take one out.
+
+    Raises:
+        NotAllowed: this root lacks the capability for that, as in some containers; the process is to end.
+    """
+    status = folder.stat()
+    if os.geteuid() != 0 or status.st_uid == 0:
+        yield
+        return
+    group, groups = os.getegid(), os.getgroups()
+    try:
+        os.setgroups([status.st_gid])
+        os.setegid(status.st_gid)
+        os.seteuid(status.st_uid)
+    except PermissionError:
+        raise NotAllowed(f"{folder} belongs to the user {status.st_uid}: run this as that user") from None
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(group)
+        os.setgroups(groups)
+
+
+def as_writer(folder: Path, data_dir: Path) -> AbstractContextManager[None]:
+    """Have the rights of the node's user where a copy of the store is written into a folder of that user's.
+
+    Root leaves it so that the node can use it. In a folder of anybody else's it stays root's: it is nothing for them.
+    """
+    try:
+        theirs = folder.stat().st_uid == data_dir.stat().st_uid
+    except OSError:  # whoever writes there will say what is wrong
+        theirs = False
+    return as_owner(data_dir) if theirs else nullcontext()
