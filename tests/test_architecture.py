@@ -39,6 +39,7 @@ UNDER_THE_NODE = {
     "crypto",
     "delivery",
     "directory",
+    "log_repeats",
     "logs",
     "peers",
     "protocol",
@@ -50,6 +51,7 @@ UNDER_THE_NODE = {
 DOORS: dict[str, set[str]] = {
     "protocol": set(),
     "clock": set(),
+    "log_repeats": set(),
     "configuration": {"protocol"},  # the rooms behind config.py, which is their only door
     "config": {"configuration", "protocol"},
     "store": {"protocol"} | COMMON,
@@ -61,7 +63,7 @@ DOORS: dict[str, set[str]] = {
     "api": {"delivery", "sync", "directory", "store", "protocol"} | COMMON,
     "client": {"protocol"} | COMMON,
     "control": {"delivery", "sync", "directory", "store", "protocol"} | COMMON,  # and SNAPSHOT
-    "logs": {"protocol"} | COMMON,
+    "logs": {"protocol", "log_repeats"} | COMMON,
     "tls": {"protocol"} | COMMON,
     "parts": UNDER_THE_NODE,  # what node.py is made of: it is their only door
     "node": UNDER_THE_NODE | {"parts"},
