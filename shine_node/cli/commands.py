@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from shine_node import __version__
-from shine_node.cli import account, check, inbox, init, run, send, status, user, watch
+from shine_node.cli import account, check, inbox, init, reload, run, send, status, user, watch
 from shine_node.cli.common import REFUSED, UNUSABLE, SubCommands, complain, drop_output
 
 __all__ = ["build_parser", "run_command"]
@@ -45,6 +45,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_demo(commands)
     user.add_parser(commands)
     status.add_parser(commands)
+    reload.add_parser(commands)
     account.add_parser(commands)
     send.add_parser(commands)
     inbox.add_parser(commands)
