@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 import time
 from typing import Protocol
 
-__all__ = ["Clock", "SystemClock"]
+__all__ = ["Clock", "SystemClock", "is_synchronised"]
+
+_TIMEX_BYTES = 512
+"""More than ``struct timex`` of adjtimex(2) has on any machine."""
+_TIMEX_HEAD = struct.Struct("@Illll")
+"""What stands before ``status`` in it: modes, offset, freq, maxerror, esterror."""
+_STA_UNSYNC = 0x40
 
 
 class Clock(Protocol):
@@ -36,3 +43,22 @@ class SystemClock:
     async def sleep(self, seconds: float) -> None:
         """Wait on the event loop."""
         await asyncio.sleep(seconds)
+
+
+def is_synchronised() -> bool | None:
+    """Say whether something keeps the wall clock of this machine right, as the kernel has been told by it.
+
+    Returns:
+        ``None`` where the kernel cannot be asked.
+    """
+    import ctypes  # not above: it takes memory, and is seldom needed
+
+    timex = ctypes.create_string_buffer(_TIMEX_BYTES)  # modes 0: nothing is changed
+    try:
+        asked = ctypes.CDLL(None).adjtimex(timex)
+    except (AttributeError, OSError):
+        return None
+    if asked < 0:
+        return None
+    (status,) = struct.unpack_from("@i", timex, _TIMEX_HEAD.size)
+    return not status & _STA_UNSYNC

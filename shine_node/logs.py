@@ -3,33 +3,63 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
+from collections.abc import Callable, Mapping
+from typing import TextIO
 
 import orjson
 
+from shine_node.clock import SystemClock
 from shine_node.config import LogConfig
+from shine_node.log_repeats import Repeats, Summary
 
-__all__ = ["JsonFormatter", "TextFormatter", "set_up_logging"]
+__all__ = ["JsonFormatter", "LogHandler", "TextFormatter", "goes_to_journal", "set_up_logging"]
 
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {
     code: f"\\u{code:04x}" for code in (0x2028, 0x2029)
 }
 """What would begin a new line, or be obeyed by a terminal: parts of a message may be a stranger's words."""
 
+_PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
+"""The numbers of syslog for levels, from this one on; below them it is 7 (sd-daemon(3))."""
+
 
 class TextFormatter(logging.Formatter):
-    """One line a message, whatever it holds; a traceback follows on lines of its own."""
+    """One line a message, whatever it holds; a traceback follows on lines of its own, each set in.
 
-    def __init__(self) -> None:
-        super().__init__("%(levelname)s %(name)s: %(message)s")
+    Args:
+        journal: whether the lines go to systemd's journal: then each begins with the number of its level, which the
+            journal takes off, and has no time, which the journal adds.
+    """
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is the library's
-        """Return the line of a record."""
-        return _utf_8(super().formatMessage(record).translate(_CONTROLS))
+    def __init__(self, *, journal: bool = False) -> None:
+        super().__init__()
+        self._journal = journal
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the lines of a record, with the local time where there is no journal."""
+        lines = [f"{record.levelname} {record.name}: {record.getMessage()}"]
+        if record.exc_info:
+            # Set in, so that no words of an exception look like a line of the log.
+            lines += [f"  {line}" for line in self.formatException(record.exc_info).splitlines()]
+        shown = [_utf_8(line.translate(_CONTROLS)) for line in lines]
+        if self._journal:
+            return "\n".join(_priority(record.levelno) + line for line in shown)
+        return f"{self.formatTime(record)} " + "\n".join(shown)
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: ``time`` (Unix seconds), ``level``, ``logger``, ``message``, ``error`` (a traceback)."""
+    """One JSON object a line: ``time`` (Unix seconds), ``level``, ``logger``, ``message``, ``error`` (a traceback).
+
+    Args:
+        journal: whether the lines go to systemd's journal: then each begins with the number of its level, which the
+            journal takes off.
+    """
+
+    def __init__(self, *, journal: bool = False) -> None:
+        super().__init__()
+        self._journal = journal
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""
@@ -41,18 +71,85 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["error"] = _utf_8(self.formatException(record.exc_info))
-        return orjson.dumps(line).decode()
+        return (_priority(record.levelno) if self._journal else "") + orjson.dumps(line).decode()
+
+
+class LogHandler(logging.StreamHandler[TextIO]):
+    """Writes lines, none of them more often than once a minute; one that came again is counted, and that is told.
+
+    Args:
+        monotonic: seconds that never go back.
+    """
+
+    def __init__(self, stream: TextIO, *, monotonic: Callable[[], float]) -> None:
+        super().__init__(stream)
+        self._monotonic = monotonic
+        self._repeats: Repeats[logging.LogRecord] = Repeats()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record, or count it; and tell of those counted before whose time is over."""
+        try:
+            line = _plain(record)
+            now = self._monotonic()
+            for summary in self._repeats.over(now):
+                super().emit(_told(summary))
+            failure = record.exc_info[1] if record.exc_info else None
+            if self._repeats.admit((record.name, record.levelno, line.msg, repr(failure)), line, now):
+                super().emit(record)
+            for summary in self._repeats.excess(now):
+                super().emit(_told(summary))
+        except Exception:
+            self.handleError(record)
+
+    def close(self) -> None:
+        """Tell of all that was counted."""
+        self.acquire()
+        try:
+            for summary in self._repeats.end(self._monotonic()):
+                super().emit(_told(summary))
+        finally:
+            self.release()
+        super().close()
+
+
+def goes_to_journal(stream: TextIO, environ: Mapping[str, str]) -> bool:
+    """Say whether a stream is the connection to systemd's journal that it names in ``JOURNAL_STREAM``."""
+    try:
+        status = os.fstat(stream.fileno())
+    except (OSError, ValueError):  # it is closed, or no file at all
+        return False
+    return environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
+
+
+def set_up_logging(config: LogConfig) -> None:
+    """Send the log of this process to standard error at the configured level, replacing what was set up before."""
+    journal = goes_to_journal(sys.stderr, os.environ)
+    handler = LogHandler(sys.stderr, monotonic=SystemClock().monotonic)
+    handler.setFormatter(JsonFormatter(journal=journal) if config.format == "json" else TextFormatter(journal=journal))
+    logging.basicConfig(level=config.level.upper(), handlers=[handler], force=True)
+    # A stranger who speaks no WebSocket is no event of this node; the library would log a traceback for each.
+    logging.getLogger("websockets").setLevel(logging.CRITICAL)
+
+
+def _plain(record: logging.LogRecord) -> logging.LogRecord:
+    """Return a record without what it refers to: it may be kept for a while."""
+    line = logging.LogRecord(record.name, record.levelno, "", 0, record.getMessage(), None, None)
+    line.created = record.created
+    return line
+
+
+def _told(summary: Summary[logging.LogRecord]) -> logging.LogRecord:
+    line = summary.line
+    times = "once more" if summary.times == 1 else f"{summary.times} times more"
+    text = f"repeated {times} in {summary.seconds:.0f} s: {line.msg}"
+    return logging.LogRecord(line.name, line.levelno, "", 0, text, None, None)
+
+
+def _priority(level: int) -> str:
+    """Return the prefix that tells the journal of a level."""
+    return f"<{next((number for least, number in _PRIORITIES if level >= least), 7)}>"
 
 
 def _utf_8(text: str) -> str:
     """Return a text that can be encoded: names of files need not be."""
     return text.encode("utf-8", "backslashreplace").decode()
-
-
-def set_up_logging(config: LogConfig) -> None:
-    """Send the log of this process to standard error at the configured level, replacing what was set up before."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if config.format == "json" else TextFormatter())
-    logging.basicConfig(level=config.level.upper(), handlers=[handler], force=True)
-    # A stranger who speaks no WebSocket is no event of this node; the library would log a traceback for each.
-    logging.getLogger("websockets").setLevel(logging.CRITICAL)

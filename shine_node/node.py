@@ -312,6 +312,8 @@ class Node:
             crypto_waiting=lambda: self._crypto.waiting,
             attempts=lambda: len(self._deliverer.claims),
             peers=self.pool.snapshot,
+            configured=lambda: {peer.login.lower() for peer in self.config.sync_servers},
+            certificate=lambda: certificate.not_after_ms if certificate is not None else None,
             sessions=self._sessions.outcomes.of,
             problems=lambda: [certificate.problem] if certificate is not None and certificate.problem else [],
         )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import ssl
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias, TypedDict
 
 from shine_node.clock import Clock
 from shine_node.protocol.errors import ShineError
 
-__all__ = ["Certificate", "CertificateError"]
+__all__ = ["Certificate", "CertificateError", "Shown", "look_at"]
 
 log = logging.getLogger(__name__)
 
@@ -18,11 +19,35 @@ CHECK_SECONDS = 5
 """A file that has changed is read when it has stayed the same for as long: a certificate and its key are replaced one
 after the other."""
 
+_FLIGHTS = 4
+"""Turns that a handshake of any version takes at most."""
+_NO_CHECK_TIME = 0x200000
+"""OpenSSL's ``X509_V_FLAG_NO_CHECK_TIME``: a certificate that has expired is to be looked at too."""
+_MISMATCH_CODES = frozenset({62, 64})
+"""OpenSSL's numbers for a host, or an address, that a certificate does not name."""
+
 _Marks: TypeAlias = tuple[tuple[int, ...] | None, ...]
 
 
 class CertificateError(ShineError):
     """The certificate or its key cannot be used; the text says what to do."""
+
+
+class Shown(NamedTuple):
+    """What those who connect see of a certificate.
+
+    ``names`` are the hosts and addresses that it is for, times are Unix milliseconds. ``names_host`` says whether the
+    host that was asked for is one of them, ``untrusted`` why the authorities of this machine do not vouch for it, empty
+    if they do. ``certificates`` is how many the file has.
+    """
+
+    names: tuple[str, ...]
+    not_before_ms: int
+    not_after_ms: int
+    names_host: bool
+    self_signed: bool
+    certificates: int
+    untrusted: str
 
 
 class Certificate:
@@ -42,6 +67,8 @@ class Certificate:
     def __init__(self, cert: Path, key: Path) -> None:
         self.problem = ""
         """Why the certificate could not be read anew the last time; empty if it could."""
+        self.not_after_ms = 0
+        """When the certificate that is shown expires, Unix milliseconds."""
         self._loaded: _Marks = ()
         self._read(cert, key)
         self._seen: _Marks = self._loaded
@@ -83,7 +110,9 @@ class Certificate:
 
     def _read(self, cert: Path, key: Path) -> None:
         marks = _marks((cert, key))  # before the reading: what changes after it is a change
-        self._current = _load(cert, key)
+        current = _load(cert, key)
+        self.not_after_ms = _decoded(current)["not_after_ms"]
+        self._current = current
         self._paths = cert, key
         self._loaded = marks
 
@@ -124,3 +153,92 @@ def _load(cert: Path, key: Path) -> ssl.SSLContext:
         )
         raise CertificateError(text) from None
     return context
+
+
+def look_at(cert: Path, key: Path, host: str) -> Shown:
+    """Return what those who connect to a host would see of a certificate, by a handshake in memory.
+
+    Args:
+        host: a name or an address.
+
+    Raises:
+        CertificateError: it cannot be used at all.
+    """
+    served = _load(cert, key)
+    own = _decoded(served)
+    trusting = ssl.create_default_context()
+    trusting.check_hostname = False
+    trusting.verify_flags |= ssl.VerifyFlags(_NO_CHECK_TIME)
+    refused = _refused(served, trusting, None)
+    naming = _trusting_itself(served)
+    naming.check_hostname = True
+    misnamed = _refused(served, naming, host)
+    return Shown(
+        names=own["names"],
+        not_before_ms=own["not_before_ms"],
+        not_after_ms=own["not_after_ms"],
+        names_host=misnamed is None or misnamed.verify_code not in _MISMATCH_CODES,
+        self_signed=own["self_signed"],
+        certificates=cert.read_bytes().count(b"-----BEGIN CERTIFICATE-----"),
+        untrusted="" if refused is None else refused.verify_message,
+    )
+
+
+class _Own(TypedDict):
+    names: tuple[str, ...]
+    not_before_ms: int
+    not_after_ms: int
+    self_signed: bool
+
+
+def _decoded(served: ssl.SSLContext) -> _Own:
+    """Return what a certificate says of itself: the library decodes only those of the other side that it trusts."""
+    shown = _shake_hands(served, _trusting_itself(served), None).getpeercert() or {}
+    names = shown.get("subjectAltName", ())
+    return {
+        "names": tuple(str(name) for kind, name in names if kind in ("DNS", "IP Address")),
+        "not_before_ms": _milliseconds(shown["notBefore"]),
+        "not_after_ms": _milliseconds(shown["notAfter"]),
+        "self_signed": shown.get("subject") == shown.get("issuer"),
+    }
+
+
+def _milliseconds(time: object) -> int:
+    return int(ssl.cert_time_to_seconds(str(time))) * 1000
+
+
+def _trusting_itself(served: ssl.SSLContext) -> ssl.SSLContext:
+    """Return the context of a client that trusts the certificate of a server, and no other, at any time."""
+    blind = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    blind.check_hostname = False
+    blind.verify_mode = ssl.CERT_NONE
+    own = _shake_hands(served, blind, None).getpeercert(binary_form=True)
+    if own is None:
+        raise AssertionError("a server shows its certificate")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.load_verify_locations(cadata=own)
+    context.verify_flags |= ssl.VerifyFlags(_NO_CHECK_TIME) | ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
+
+
+def _refused(served: ssl.SSLContext, client: ssl.SSLContext, host: str | None) -> ssl.SSLCertVerificationError | None:
+    """Return why a client does not trust a server, ``None`` if it does."""
+    try:
+        _shake_hands(served, client, host)
+    except ssl.SSLCertVerificationError as error:
+        return error
+    return None
+
+
+def _shake_hands(served: ssl.SSLContext, client: ssl.SSLContext, host: str | None) -> ssl.SSLObject:
+    """Make a handshake without a network, and return the client's side of it."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = (
+        client.wrap_bio(to_client, to_server, server_hostname=host),
+        served.wrap_bio(to_server, to_client, server_side=True),
+    )
+    for side in sides * _FLIGHTS:
+        with contextlib.suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    return sides[0]

@@ -39,6 +39,7 @@ UNDER_THE_NODE = {
     "crypto",
     "delivery",
     "directory",
+    "log_repeats",
     "logs",
     "notify",
     "peers",
@@ -52,6 +53,7 @@ UNDER_THE_NODE = {
 DOORS: dict[str, set[str]] = {
     "protocol": set(),
     "clock": set(),
+    "log_repeats": set(),
     "configuration": {"protocol"},  # the rooms behind config.py, which is their only door
     "config": {"configuration", "protocol"},
     "store": {"protocol"} | COMMON,
@@ -63,7 +65,7 @@ DOORS: dict[str, set[str]] = {
     "api": {"delivery", "sync", "directory", "store", "protocol"} | COMMON,
     "client": {"protocol"} | COMMON,
     "control": {"delivery", "sync", "directory", "store", "protocol"} | COMMON,  # and SNAPSHOT
-    "logs": {"protocol"} | COMMON,
+    "logs": {"protocol", "log_repeats"} | COMMON,
     "notify": {"protocol"} | COMMON,
     "tls": {"protocol"} | COMMON,
     "watchdog": {"protocol"} | COMMON,

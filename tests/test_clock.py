@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import struct
 import time
+from typing import Any
 
-from shine_node.clock import Clock, SystemClock
+import pytest
+
+from shine_node.clock import Clock, SystemClock, is_synchronised
 
 
 def test_the_wall_clock_is_that_of_the_machine_in_milliseconds() -> None:
@@ -41,3 +46,31 @@ def test_sleeping_takes_at_least_its_time_and_leaves_the_loop_to_others() -> Non
         task.cancel()
 
     asyncio.run(story())
+
+
+class System:
+    """A libc whose kernel says a status, or nothing."""
+
+    def __init__(self, status: int, answer: int = 0) -> None:
+        self._status = status
+        self._answer = answer
+
+    def adjtimex(self, timex: Any) -> int:
+        assert not any(timex.raw), "nothing is to be set"
+        struct.pack_into("@Illlli", timex, 0, 0, 0, 0, 0, 0, self._status)
+        return self._answer
+
+
+@pytest.mark.parametrize(
+    ("system", "expected"),
+    [(System(0x2001), True), (System(0x40, 5), False), (System(0, -1), None), (object(), None)],
+)
+def test_whether_something_keeps_the_clock_right(
+    monkeypatch: pytest.MonkeyPatch, system: object, expected: bool | None
+) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: system)
+    assert is_synchronised() is expected
+
+
+def test_the_kernel_of_this_machine_is_asked() -> None:
+    assert is_synchronised() in (True, False, None)

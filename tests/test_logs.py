@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
+import os
+import re
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from shine_node.config import LogConfig
-from shine_node.logs import set_up_logging
+from shine_node.log_repeats import MAX_LINES
+from shine_node.logs import LogHandler, goes_to_journal, set_up_logging
 
 
 @pytest.fixture(autouse=True)
@@ -35,10 +41,14 @@ def lines(capsys: Capture) -> list[str]:
     return said.err.split("\n")[:-1]
 
 
-def test_text_is_one_line_with_level_and_logger(capsys: Capture) -> None:
+TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} "
+
+
+def test_text_is_one_line_with_time_level_and_logger(capsys: Capture) -> None:
     set_up_logging(LogConfig(level="info", format="text"))
     logging.getLogger("shine_node.room").warning("%d of %s", 3, "five")
-    assert lines(capsys) == ["WARNING shine_node.room: 3 of five"]
+    [line] = lines(capsys)
+    assert re.fullmatch(TIME + "WARNING shine_node.room: 3 of five", line)
 
 
 def test_json_is_one_object_a_line(capsys: Capture) -> None:
@@ -72,9 +82,9 @@ def test_a_traceback_is_kept(capsys: Capture, form: str) -> None:
         assert "ValueError: the cause" in found["error"]
     else:
         first, second, *_, last = lines(capsys)
-        assert first == "ERROR room: a defect"
-        assert second.startswith("Traceback")
-        assert last == "ValueError: the cause"
+        assert first.endswith(" ERROR room: a defect")
+        assert second.startswith("  Traceback")
+        assert last == "  ValueError: the cause"
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
@@ -84,6 +94,113 @@ def test_nobody_can_write_lines_of_the_log(capsys: Capture, form: str) -> None:
     [line] = lines(capsys)
     assert "\x1b" not in line
     assert "forged" in line
+
+
+def test_no_words_of_an_exception_look_like_a_line(capsys: Capture) -> None:
+    set_up_logging(LogConfig(level="info", format="text"))
+    try:
+        raise ValueError("x\nERROR room: forged\r\x1b[2J")
+    except ValueError:
+        logging.getLogger("room").exception("a defect")
+    assert all(line.startswith("  ") for line in lines(capsys)[1:])
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_what_goes_to_the_journal_has_its_level_on_each_line_and_no_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    with (tmp_path / "journal").open("w+", encoding="utf-8") as stream:
+        status = os.fstat(stream.fileno())
+        monkeypatch.setenv("JOURNAL_STREAM", f"{status.st_dev}:{status.st_ino}")
+        monkeypatch.setattr(sys, "stderr", stream)
+        set_up_logging(LogConfig(level="debug", format=form))
+        log = logging.getLogger("room")
+        for say in (log.debug, log.info, log.warning, log.error):
+            say("so")
+        try:
+            raise ValueError("the cause")
+        except ValueError:
+            log.critical("a defect", exc_info=True)
+        stream.seek(0)
+        said = stream.read().splitlines()
+    assert [line[:3] for line in said[:4]] == ["<7>", "<6>", "<4>", "<3>"]
+    assert {line[:3] for line in said[4:]} == {"<2>"}
+    if form == "json":
+        assert json.loads(said[0][3:])["message"] == "so"
+    else:
+        assert said[0] == "<7>DEBUG room: so"
+        assert said[-1] == "<2>  ValueError: the cause"
+
+
+def test_whether_a_stream_is_the_journal(tmp_path: Path) -> None:
+    with (tmp_path / "journal").open("w", encoding="utf-8") as stream:
+        status = os.fstat(stream.fileno())
+        assert goes_to_journal(stream, {"JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino}"})
+        assert not goes_to_journal(stream, {"JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino + 1}"})
+        assert not goes_to_journal(stream, {})
+    assert not goes_to_journal(stream, {"JOURNAL_STREAM": "1:1"}), "it is closed"
+    assert not goes_to_journal(io.StringIO(), {"JOURNAL_STREAM": "1:1"})
+
+
+class Minutes:
+    """A handler whose seconds a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.stream = io.StringIO()
+        self.handler = LogHandler(self.stream, monotonic=lambda: self.now)
+        self.handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+
+    def say(self, message: str, *args: object, failure: Exception | None = None) -> None:
+        exc_info = (type(failure), failure, None) if failure is not None else None
+        self.handler.handle(logging.LogRecord("room", logging.WARNING, "", 0, message, args, exc_info))
+
+    @property
+    def said(self) -> list[str]:
+        return self.stream.getvalue().splitlines()
+
+
+def test_no_line_comes_more_than_once_a_minute() -> None:
+    log = Minutes()
+    for _ in range(1000):
+        log.say("peer %s is down", "bob")
+        log.say("peer %s is down", "carol")
+        log.now += 0.05
+    assert log.said == ["WARNING peer bob is down", "WARNING peer carol is down"]
+    log.now = 61.0
+    log.say("something else")
+    assert log.said[2:] == [
+        "WARNING repeated 999 times more in 61 s: peer bob is down",
+        "WARNING repeated 999 times more in 61 s: peer carol is down",
+        "WARNING something else",
+    ]
+
+
+def test_another_exception_makes_another_line() -> None:
+    log = Minutes()
+    for failure in (ValueError("a"), ValueError("a"), ValueError("b")):
+        log.say("a defect", failure=failure)
+    assert sum(line == "WARNING a defect" for line in log.said) == 2
+
+
+def test_what_was_counted_is_told_at_the_end_and_where_there_is_no_room_to_remember_it() -> None:
+    log = Minutes()
+    for _ in range(2):
+        log.say("early")
+    for number in range(MAX_LINES):
+        log.say("line %d", number)
+    assert log.said[-1] == "WARNING repeated once more in 0 s: early"
+    log.say("line %d", MAX_LINES - 1)
+    log.handler.close()
+    assert log.said[-1] == f"WARNING repeated once more in 0 s: line {MAX_LINES - 1}"
+
+
+def test_a_line_that_cannot_be_made_harms_nothing(capsys: Capture) -> None:
+    log = Minutes()
+    log.say("%d", "no number")
+    log.say("next")
+    assert log.said == ["WARNING next"]
+    assert "Logging error" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
@@ -110,14 +227,15 @@ def test_the_level_is_that_of_the_configuration(capsys: Capture, level: str, see
     log = logging.getLogger("room")
     for say in (log.debug, log.info, log.warning, log.error):
         say("so")
-    assert [line.split()[0] for line in lines(capsys)] == seen
+    assert [line.split()[2] for line in lines(capsys)] == seen
 
 
 def test_setting_up_again_replaces_what_was_before(capsys: Capture) -> None:
     set_up_logging(LogConfig(level="debug", format="json"))
     set_up_logging(LogConfig(level="info", format="text"))
     logging.getLogger("room").info("once")
-    assert lines(capsys) == ["INFO room: once"]
+    [line] = lines(capsys)
+    assert line.endswith(" INFO room: once")
 
 
 def test_the_library_of_the_sockets_says_nothing(capsys: Capture) -> None:

@@ -321,7 +321,7 @@ def test_the_authorities_of_peers_are_read_anew_and_those_of_before_stay_where_t
                 await eventually(refused)
                 good = new.ca_file.read_text()
                 old.ca_file.write_text("no certificate")
-                assert await server.node.reloader.reload({}) == {"changed": [], "needRestart": []}
+                assert await server.node.reloader.reload({}) == {"changed": [], "needRestart": [], "values": {}}
                 assert "the authorities of before stay in use" in caplog.text
                 old.ca_file.write_text(good)
                 await server.node.reloader.reload({})

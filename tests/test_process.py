@@ -380,7 +380,7 @@ def test_a_signal_lets_the_process_read_its_certificate_and_configuration_again(
 
                 other_key.rename(key)
                 os.kill(process.pid, signal.SIGHUP)
-                await until_logged(process, "reloaded; changed: limits.maxConnections; for a restart: nothing")
+                await until_logged(process, "reloaded; changed: limits.maxConnections (")
                 async with await Talk.open(process.url, ssl=new, server_hostname="localhost") as talk:
                     await talk.succeed("Ping")
                 await before.succeed("Ping")

@@ -18,8 +18,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
-from shine_node.tls import CHECK_SECONDS, Certificate, CertificateError
+from shine_node.tls import CHECK_SECONDS, Certificate, CertificateError, Shown, look_at
 from tests.cli.certificates import KEY_WITH_A_PASS_PHRASE, write_certificate
+from tests.peers.certificates import Authority
 from tests.support.clock import ManualClock
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -256,3 +257,72 @@ def test_what_cannot_be_used_at_the_start(tmp_path: Path) -> None:
         Certificate(cert, key)
     with pytest.raises(CertificateError, match=r"server\.tlsCert = .* cannot be read \(Is a directory\)"):
         Certificate(tmp_path, key)
+
+
+# What those who connect see
+
+
+def expires(path: Path) -> int:
+    return int(x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc.timestamp()) * 1000
+
+
+def test_what_is_seen_of_a_certificate_that_signs_itself(tmp_path: Path) -> None:
+    cert, key = write_certificate(tmp_path, host="home.example")
+    shown = look_at(cert, key, "home.example")
+    assert shown == Shown(("home.example",), shown.not_before_ms, expires(cert), True, True, 1, shown.untrusted)
+    assert shown.not_after_ms - shown.not_before_ms == 3650 * 86_400_000
+    assert "self" in shown.untrusted
+    assert Certificate(cert, key).not_after_ms == expires(cert)
+    assert not look_at(cert, key, "other.example").names_host
+    assert not look_at(cert, key, "192.0.2.7").names_host
+
+
+def test_what_is_seen_of_one_that_has_expired(tmp_path: Path) -> None:
+    cert, key = write_certificate(tmp_path, host="home.example", days=-3)
+    shown = look_at(cert, key, "home.example")
+    assert shown.not_after_ms == expires(cert)
+    assert shown.names_host, "that it has expired is another matter"
+
+
+@pytest.mark.parametrize(
+    ("names", "host", "named"),
+    [
+        (("*.example.org",), "home.example.org", True),
+        (("*.example.org",), "a.home.example.org", False),
+        (("*.example.org",), "example.org", False),
+        (("a.example", "home.example"), "HOME.example", True),
+        (("192.0.2.7",), "192.0.2.7", True),
+        (("192.0.2.7",), "192.0.2.8", False),
+        (("2001:db8::1",), "2001:db8::1", True),
+    ],
+)
+def test_for_whom_it_is(tmp_path: Path, names: tuple[str, ...], host: str, named: bool) -> None:
+    authority = Authority(tmp_path)
+    path = tmp_path / "both.pem"
+    authority.write(path, *names)
+    assert look_at(path, path, host).names_host is named
+
+
+def test_an_authority_that_this_machine_knows_vouches_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    authority = Authority(tmp_path)
+    path = tmp_path / "both.pem"
+    authority.write(path, "home.example")
+    shown = look_at(path, path, "home.example")
+    assert (shown.self_signed, shown.certificates) == (False, 1)
+    assert "issuer" in shown.untrusted
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca_file))
+    assert look_at(path, path, "home.example").untrusted == ""
+    path.write_bytes(path.read_bytes() + authority.ca_file.read_bytes())
+    assert look_at(path, path, "home.example").certificates == 2
+
+
+def test_one_that_cannot_be_used_is_not_looked_at(tmp_path: Path) -> None:
+    cert, _ = write_certificate(tmp_path)
+    with pytest.raises(CertificateError):
+        look_at(cert, tmp_path / "none", "home.example")
+
+
+def test_one_without_names(tmp_path: Path) -> None:
+    cert, key = write_rsa(tmp_path)
+    shown = look_at(cert, key, "home.example")
+    assert (shown.names, shown.names_host) == ((), False)

@@ -11,8 +11,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shine_node.cli.findings import Finding
+    from shine_node.config import Config
 
 __all__ = ["add_parser", "run"]
+
+ASK_SECONDS = 5.0
+"""How long the running node may take to say where it listens."""
 
 
 def add_parser(commands: SubCommands) -> None:
@@ -20,25 +24,45 @@ def add_parser(commands: SubCommands) -> None:
     parser = commands.add_parser(
         "check",
         help="say what is wrong before anything is started",
-        description="Looks at the configuration and at what it needs, and changes nothing."
+        description="Looks at the configuration and at what it needs: certificate, clock, disk, ports, whether this"
+        " server answers at its own address if it runs, and its peers. It changes nothing."
         " Exit status: 0 all is well, 1 there are warnings, 2 the node will not work.",
     )
     add_config_option(parser)
+    parser.add_argument("--offline", action="store_true", help="ask nothing over the network")
+    parser.add_argument("--json", action="store_true", help="all findings as one JSON object")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print all findings and return the exit status that they amount to."""
-    from shine_node.cli.findings import exit_status, report
+    import orjson
 
-    findings = find(arguments.config)
-    print(report(findings))
+    from shine_node.cli.findings import as_json, exit_status, report
+
+    findings = find(arguments.config, offline=arguments.offline)
+    if arguments.json:
+        print(orjson.dumps(as_json(findings), option=orjson.OPT_INDENT_2).decode())
+    else:
+        print(report(findings))
     return exit_status(findings)
 
 
-def find(config_path: Path) -> list[Finding]:
-    """Return all findings; without a usable configuration only what is wrong with it."""
-    from shine_node.cli import check_configuration, check_machine
+def find(config_path: Path, *, offline: bool = False) -> list[Finding]:
+    """Return all findings; without a usable configuration only what is wrong with it.
+
+    Args:
+        offline: ask nothing over the network.
+    """
+    from shine_node.cli import (
+        check_certificate,
+        check_clock,
+        check_configuration,
+        check_disk,
+        check_machine,
+        check_network,
+        check_ports,
+    )
     from shine_node.cli.findings import Finding, Level, Situation
     from shine_node.config import ConfigError, load_config
 
@@ -46,9 +70,29 @@ def find(config_path: Path) -> list[Finding]:
         config = load_config(config_path)
     except ConfigError as error:
         return [Finding(Level.ERROR, "configuration", str(problem)) for problem in error.problems]
-    situation = Situation(config, config_path)
-    producers = (*check_configuration.PRODUCERS, *check_machine.PRODUCERS)
+    situation = Situation(config, config_path, _listening(config, config_path), offline)
+    rooms = (
+        check_configuration,
+        check_machine,
+        check_disk,
+        check_certificate,
+        check_clock,
+        check_ports,
+        check_network,
+    )
     return [
         Finding(Level.OK, "configuration", f"{config_path} has no mistakes"),
-        *(finding for producer in producers for finding in producer(situation)),
+        *(finding for room in rooms for producer in room.PRODUCERS for finding in producer(situation)),
     ]
+
+
+def _listening(config: Config, config_path: Path) -> tuple[str, ...]:
+    """Return where the running node listens; nothing where it does not run, or cannot be asked."""
+    from shine_node.cli.control import ask
+    from shine_node.protocol.errors import ShineError
+
+    try:
+        listening = ask(config, config_path, "Status", {}, seconds=ASK_SECONDS).get("listening")
+    except ShineError:
+        return ()
+    return tuple(map(str, listening)) if isinstance(listening, list) else ()

@@ -1,21 +1,17 @@
-"""What ``check`` finds on the machine: the data folder, the disk, the certificate, who may read what."""
+"""What ``check`` finds on the machine: the data folder, the authorities of peers, who may read what."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import ssl
 import stat
 from collections.abc import Callable
 from pathlib import Path
 
+from shine_node.cli.check_disk import nearest_existing
 from shine_node.cli.findings import Finding, Level, Situation
 
-__all__ = ["PRODUCERS", "judge_folder", "judge_free_space"]
-
-MIB = 2**20
-LEAST_FREE_MIB = 64
-COMFORTABLE_FREE_MIB = 256
+__all__ = ["PRODUCERS", "judge_folder"]
 
 
 def find_data_dir(situation: Situation) -> list[Finding]:
@@ -54,50 +50,6 @@ def judge_folder(folder: Path, *, mode: int, owner: int, user: int) -> list[Find
     return findings
 
 
-def find_disk(situation: Situation) -> list[Finding]:
-    """Look how much room the disk of the data folder has."""
-    folder = _nearest_existing(situation.config.server.data_dir)
-    return [judge_free_space(folder, shutil.disk_usage(folder).free)]
-
-
-def judge_free_space(folder: Path, free_bytes: int) -> Finding:
-    """Say whether a disk with so many free bytes is enough to begin with; pure."""
-    free = f"{free_bytes // MIB} MiB free on the disk of {folder}"
-    if free_bytes < LEAST_FREE_MIB * MIB:
-        return Finding(Level.ERROR, "disk", f"{free}: nothing could be stored for long. Make room")
-    if free_bytes < COMFORTABLE_FREE_MIB * MIB:
-        return Finding(Level.WARNING, "disk", f"{free}: make room before it is full")
-    return Finding(Level.OK, "disk", free)
-
-
-def find_certificate(situation: Situation) -> list[Finding]:
-    """Look whether the certificate and its key can be read and belong together."""
-    server = situation.config.server
-    if server.tls_cert is None or server.tls_key is None:
-        return []
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    for path, name in ((server.tls_cert, "server.tlsCert"), (server.tls_key, "server.tlsKey")):
-        try:
-            path.open("rb").close()
-        except OSError as error:
-            text = f"{name} = {path} cannot be read ({error.strerror}): correct the path, or let this user read it"
-            return [Finding(Level.ERROR, "certificate", text)]
-    try:
-        # A pass phrase would be asked for at the terminal, of which a service has none: it counts as a mistake.
-        context.load_cert_chain(server.tls_cert, server.tls_key, password=lambda: "")
-    except (ssl.SSLError, ValueError) as error:
-        reason = "they do not belong together" if "KEY_VALUES_MISMATCH" in str(error) else f"{error}"
-        text = (
-            f"{server.tls_cert} and {server.tls_key} cannot be used ({reason}):"
-            " they must be PEM, the key without a pass phrase, and of one pair"
-        )
-        return [Finding(Level.ERROR, "certificate", text)]
-    if server.tls_key.stat().st_mode & stat.S_IROTH:
-        text = f"{server.tls_key} can be read by every user of this machine: chmod o-rwx {server.tls_key}"
-        return [Finding(Level.WARNING, "certificate", text)]
-    return [Finding(Level.OK, "certificate", f"{server.tls_cert} belongs to its key")]
-
-
 def find_ca_file(situation: Situation) -> list[Finding]:
     """Look whether the authorities that peers are checked against can be read."""
     path = situation.config.server.pool.ca_file
@@ -130,25 +82,17 @@ def find_readable_token(situation: Situation) -> list[Finding]:
 
 PRODUCERS: tuple[Callable[[Situation], list[Finding]], ...] = (
     find_data_dir,
-    find_disk,
-    find_certificate,
     find_ca_file,
     find_readable_token,
 )
 
 
 def _missing_folder(folder: Path) -> Finding:
-    parent = _nearest_existing(folder)
+    parent = nearest_existing(folder)
     if _may_write(parent):
         return _data_dir(Level.OK, f"{folder} will be made at the first start")
     text = f"{folder} is not there and this user cannot make it in {parent}: make it, and give it to the node's user"
     return _data_dir(Level.ERROR, text)
-
-
-def _nearest_existing(path: Path) -> Path:
-    while not os.path.exists(path):  # noqa: PTH110 - that of Path raises where a folder above is closed to this user
-        path = path.parent
-    return path
 
 
 def _may_write(folder: Path) -> bool:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from shine_node import __version__
+<<<<<<< HEAD
 from shine_node.cli import (
     account,
     backup,
@@ -24,6 +25,9 @@ from shine_node.cli import (
     user,
     watch,
 )
+=======
+from shine_node.cli import account, check, inbox, init, reload, run, send, status, user, watch
+>>>>>>> ops
 from shine_node.cli.common import REFUSED, UNUSABLE, SubCommands, complain, drop_output
 
 __all__ = ["build_parser", "run_command"]
@@ -61,10 +65,13 @@ def build_parser() -> argparse.ArgumentParser:
     user.add_parser(commands)
     status.add_parser(commands)
     reload.add_parser(commands)
+<<<<<<< HEAD
     backup.add_parser(commands)
     restore.add_parser(commands)
     export.add_parser(commands)
     import_.add_parser(commands)
+=======
+>>>>>>> ops
     account.add_parser(commands)
     send.add_parser(commands)
     inbox.add_parser(commands)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from shine_node.config import Config
 
-__all__ = ["Finding", "Level", "Situation", "exit_status", "report"]
+__all__ = ["Finding", "Level", "Situation", "as_json", "exit_status", "report"]
 
 
 class Level(enum.IntEnum):
@@ -29,10 +29,16 @@ class Finding(NamedTuple):
 
 
 class Situation(NamedTuple):
-    """What is looked at: a configuration without mistakes, and the file that it came from."""
+    """What is looked at: a configuration without mistakes, and the file that it came from.
+
+    ``listening`` are the URLs at which the running node listens, none where it does not run; ``offline`` says that
+    nothing is to be asked over the network.
+    """
 
     config: Config
     config_path: Path
+    listening: tuple[str, ...] = ()
+    offline: bool = False
 
 
 def exit_status(findings: Iterable[Finding]) -> int:
@@ -47,6 +53,12 @@ def report(findings: Sequence[Finding]) -> str:
     counts = [sum(finding.level is level for finding in findings) for level in (Level.ERROR, Level.WARNING)]
     names = [_count(number, name) for number, name in zip(counts, ("error", "warning"), strict=True) if number]
     return "\n".join([*lines, ", ".join(names) or "all is well"])
+
+
+def as_json(findings: Sequence[Finding]) -> dict[str, object]:
+    """Return the findings as one JSON object."""
+    rows = [{"level": f.level.name.lower(), "subject": f.subject, "text": f.text} for f in findings]
+    return {"status": exit_status(findings), "findings": rows}
 
 
 def _count(number: int, name: str) -> str:

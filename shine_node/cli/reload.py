@@ -1,12 +1,14 @@
-"""``reload``: lets the running node read its configuration and its certificate again, and tells what came of it."""
+"""``reload``: lets the running node read its configuration and certificate again, and says what came of it."""
 
 from __future__ import annotations
 
 import argparse
 
-from shine_node.cli.common import OK, SubCommands, add_config_option
+from shine_node.cli.common import OK, REFUSED, UNUSABLE, SubCommands, add_config_option, complain
 
 __all__ = ["add_parser", "run"]
+
+SECONDS = 30.0
 
 
 def add_parser(commands: SubCommands) -> None:
@@ -14,27 +16,37 @@ def add_parser(commands: SubCommands) -> None:
     parser = commands.add_parser(
         "reload",
         help="let the running node read its configuration again",
-        description="Lets the running node read its configuration and its certificate again, whole or, where there is a"
-        " mistake, not at all: then it goes on with what it had. Exit status: 0 done, 1 the certificate or its key"
-        " cannot be used, or the node cannot be asked, 2 there are mistakes in the configuration.",
+        description="Lets the running node read its configuration and its certificate again, as SIGHUP does, and says"
+        " what has changed and what waits for a restart. Exit status: 0 done, 1 refused: all stays as it was,"
+        " 2 the node does not run, or cannot be asked.",
     )
     add_config_option(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Reload, and print what has changed and what waits for a restart.
+    """Have it reloaded and print what has changed.
 
     Raises:
-        ConfigError: there are mistakes, and the node has not been asked.
-        ControlError: the node does not run, or cannot be asked; AskRefused: it found a mistake that is not in the file,
-            such as a certificate that does not belong to its key.
+        ConfigError: of a configuration so wrong that the place of the node's socket cannot be found in it.
     """
-    from shine_node.cli.control import ask
+    from shine_node.cli.control import AskRefused, ask
     from shine_node.config import load_config
+    from shine_node.protocol.errors import ShineError
 
-    done = ask(load_config(arguments.config), arguments.config, "Reload", {})
-    print(f"changed: {', '.join(done['changed']) or 'nothing'}")
-    if done["needRestart"]:
-        print(f"for a restart: {', '.join(done['needRestart'])}")
+    config = load_config(arguments.config)
+    try:
+        done = ask(config, arguments.config, "Reload", {}, seconds=SECONDS)
+    except AskRefused as refused:
+        complain(f"nothing was reloaded, all stays as it was: {refused.message}")
+        return REFUSED
+    except ShineError as error:
+        complain(str(error))
+        return UNUSABLE
+    values = done.get("values", {})
+    for title, names in (("changed", done["changed"]), ("for a restart", done["needRestart"])):
+        for name in names:
+            print(f"{title}: {name} ({values.get(name, 'changed')})")
+    if not done["changed"] and not done["needRestart"]:
+        print("nothing has changed")
     return OK

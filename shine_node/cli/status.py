@@ -12,6 +12,7 @@ from shine_node.cli.common import OK, REFUSED, UNUSABLE, SubCommands, add_config
 __all__ = ["add_parser", "render", "run"]
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
+_CLOCK = {True: "kept right", False: "kept right by nothing", None: "perhaps kept right"}
 
 
 def add_parser(commands: SubCommands) -> None:
@@ -19,8 +20,9 @@ def add_parser(commands: SubCommands) -> None:
     parser = commands.add_parser(
         "status",
         help="show how the running node is",
-        description="Shows the running node: its store, its queues, and its links to other servers."
-        " Exit status: 0 all is well, 1 something is not, 2 the node does not run, or cannot be asked.",
+        description="Shows the running node: what is not well first, then its store, its certificate, its queues, and"
+        " its links to other servers. Exit status: 0 all is well, or nothing that its operator could do is left to do;"
+        " 1 there are warnings; 2 the node does not run, or cannot be asked: the message says which.",
     )
     add_config_option(parser)
     parser.add_argument("--json", action="store_true", help="all that the node says, as one JSON object")
@@ -31,17 +33,24 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the state of the node and return what it amounts to.
 
     Raises:
-        ConfigError.
+        ConfigError: it is told before that this says nothing of a node that runs.
     """
     import orjson
 
-    from shine_node.cli.control import ask
-    from shine_node.config import load_config
+    from shine_node.cli.control import AskRefused, ask
+    from shine_node.config import ConfigError, load_config
     from shine_node.protocol.errors import ShineError
 
-    config = load_config(arguments.config)
+    try:
+        config = load_config(arguments.config)
+    except ConfigError:
+        complain("the configuration cannot be used, so the node cannot be found; one that runs goes on with its own")
+        raise
     try:
         status = ask(config, arguments.config, "Status", {})
+    except AskRefused as refused:
+        complain(f"the node runs, and does not say how it is ({refused.message}): ask again in a moment")
+        return UNUSABLE
     except ShineError as error:
         complain(str(error))
         return UNUSABLE
@@ -62,6 +71,12 @@ def render(status: Mapping[str, Any]) -> Iterator[str]:
     """Yield the state of a node as lines for a person; the answer to ``Status`` is what is read. Pure."""
     store, queues, peers = status["store"], status["queues"], status["peers"]
     at_ms = peers["atMs"]
+    for warning in status["warnings"]:
+        yield f"warning: {warning}"
+    for note in status["notes"]:
+        yield f"note:    {note}"
+    if status["warnings"] or status["notes"]:
+        yield ""
     up = _span(status["uptimeSeconds"])
     yield f"node    {status['login']} at {status['url']}, version {status['version']}, up {up}"
     yield f"listen  {', '.join(status['listening'])}; {_count(status['connections'], 'connection')}"
@@ -71,6 +86,7 @@ def render(status: Mapping[str, Any]) -> Iterator[str]:
         f"        {_size(store['usedBytes'])} of {_size(store['mapBytes'])} in use ({store['usedShare']:.1%}),"
         f" file {_size(store['fileBytes'])}{free}"
     )
+    yield f"certif. {_certificate(status['certificate'])}; clock {_CLOCK[status['clock']['synchronised']]}"
     yield (
         f"queues  {queues['crypto']} for signatures, {queues['writer']} for the disk;"
         f" {_count(queues['openDeliveries'], 'open delivery', 'open deliveries')},"
@@ -81,10 +97,14 @@ def render(status: Mapping[str, Any]) -> Iterator[str]:
     for link in peers["links"]:
         yield f"  {link['serverLogin']:<{width}}  {_link(link, at_ms)}"
     yield ""
-    for warning in status["warnings"]:
-        yield f"warning: {warning}"
-    if not status["warnings"]:
-        yield "all is well"
+    yield _count(len(status["warnings"]), "warning") if status["warnings"] else "all is well"
+
+
+def _certificate(certificate: Mapping[str, Any] | None) -> str:
+    if certificate is None:
+        return "none, TLS is left to a proxy"
+    days = certificate["daysLeft"]
+    return f"valid for {_count(days, 'day')}" if days >= 0 else "expired"
 
 
 def _link(link: Mapping[str, Any], at_ms: int) -> str:

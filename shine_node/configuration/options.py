@@ -362,7 +362,14 @@ OPTIONS = (
         "What is written, from the least weighty on.",
         reloads=True,
     ),
-    Option("log", "format", Choice(("text", "json")), "text", "Lines for people, or one JSON object to a line."),
+    Option(
+        "log",
+        "format",
+        Choice(("text", "json")),
+        "text",
+        "Lines for people, or one JSON object to a line.",
+        reloads=True,
+    ),
 )
 
 

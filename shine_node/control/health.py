@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from shine_node.peers.snapshot import PoolSnapshot
+from shine_node.peers.snapshot import PeerSnapshot, PoolSnapshot
 
-__all__ = ["StoreReading", "peer_warnings", "queue_warnings", "store_warnings"]
+__all__ = [
+    "DAY_MS",
+    "LEAST_CERTIFICATE_DAYS",
+    "StoreReading",
+    "certificate_warnings",
+    "clock_warnings",
+    "peer_notes",
+    "peer_warnings",
+    "queue_warnings",
+    "store_warnings",
+]
 
 MIB = 2**20
+DAY_MS = 86_400_000
+LEAST_CERTIFICATE_DAYS = 21
+"""A certificate that ends sooner should have been renewed: authorities' own programs do it a month before."""
 NEARLY_FULL = 0.8
 LEAST_FREE_BYTES = 256 * MIB
 NAMES_SHOWN = 5
@@ -72,10 +86,43 @@ def queue_warnings(*, crypto: int, crypto_bound: int, writer: int, writer_bound:
     return warnings
 
 
-def peer_warnings(peers: PoolSnapshot) -> list[str]:
-    """Return one line about the links that are not as they should be, none if there are none."""
-    names = [peer.server_login for peer in peers.peers if not peer.well]
+def certificate_warnings(not_after_ms: int | None, now_ms: int) -> list[str]:
+    """Return what is to be done about a certificate that ends soon, or has ended; ``None`` is for no certificate."""
+    if not_after_ms is None:
+        return []
+    days = (not_after_ms - now_ms) // DAY_MS
+    if days >= LEAST_CERTIFICATE_DAYS:
+        return []
+    if not_after_ms <= now_ms:
+        return ["the certificate has expired, nobody can connect: renew it; its files are read again by themselves"]
+    return [f"the certificate expires in {days} days: renew it; its files are read again by themselves"]
+
+
+def clock_warnings(synchronised: bool | None) -> list[str]:
+    """Return what is to be done where nothing keeps the clock right; ``None`` is for what cannot be told."""
+    if synchronised is not False:
+        return []
+    return ["nothing keeps the clock of this machine right: timedatectl set-ntp true, or install chrony"]
+
+
+def peer_warnings(peers: PoolSnapshot, configured: Collection[str]) -> list[str]:
+    """Return one line about the links to configured peers that are not as they should be, none if there are none.
+
+    Args:
+        configured: the logins of ``[[sync_servers]]``, in lower case.
+    """
+    return _not_well([peer for peer in peers.peers if peer.server_login.lower() in configured], "configured peers")
+
+
+def peer_notes(peers: PoolSnapshot, configured: Collection[str]) -> list[str]:
+    """Return one line about other links, to servers that only users' records name: they are not the operator's."""
+    others = [peer for peer in peers.peers if peer.server_login.lower() not in configured]
+    return _not_well(others, "servers of users")
+
+
+def _not_well(peers: Sequence[PeerSnapshot], whose: str) -> list[str]:
+    names = [peer.server_login for peer in peers if not peer.well]
     if not names:
         return []
     shown = ", ".join(names[:NAMES_SHOWN]) + (", …" if len(names) > NAMES_SHOWN else "")
-    return [f"{len(names)} of {len(peers.peers)} links are not connected and tried again: {shown}"]
+    return [f"{len(names)} of {len(peers)} {whose} cannot be reached and are tried again: {shown}"]

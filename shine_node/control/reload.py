@@ -57,7 +57,8 @@ class Reloader:
         No member of the payload counts.
 
         Returns:
-            ``changed`` and ``needRestart``: the names of settings that differ from those of before.
+            ``changed`` and ``needRestart``: the names of settings that differ from those of before; ``values``: what
+            each was and is, of a secret only that it changed.
 
         Raises:
             BadConfiguration: with all mistakes; nothing has changed.
@@ -74,10 +75,14 @@ class Reloader:
             self._apply(plan.config)
         log.info(
             "reloaded; changed: %s; for a restart: %s",
-            ", ".join(plan.changed) or "nothing",
-            ", ".join(plan.need_restart) or "nothing",
+            plan.describe(plan.changed),
+            plan.describe(plan.need_restart),
         )
-        return {"changed": list(plan.changed), "needRestart": list(plan.need_restart)}
+        return {
+            "changed": list(plan.changed),
+            "needRestart": list(plan.need_restart),
+            "values": dict(plan.values),
+        }
 
     async def reload_logged(self) -> None:
         """Do the same for a signal, which has nobody to answer: the log says what is wrong."""
@@ -91,7 +96,7 @@ class Reloader:
     async def _plan(self) -> Reload:
         running = self._running()
         if self._path is None:
-            return Reload(running, (), ())
+            return Reload(running, (), (), {})
         return _keep_kind(running, plan_reload(running, await asyncio.to_thread(load_config, self._path)))
 
 
@@ -105,4 +110,5 @@ def _keep_kind(running: Config, plan: Reload) -> Reload:
         replace(plan.config, server=server),
         tuple(name for name in plan.changed if name not in _TLS),
         (*plan.need_restart, *(name for name in plan.changed if name in _TLS)),
+        plan.values,
     )

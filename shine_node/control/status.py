@@ -6,13 +6,22 @@ import dataclasses
 import logging
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shine_node import __version__
-from shine_node.clock import Clock
+from shine_node.clock import Clock, is_synchronised
 from shine_node.config import Config
-from shine_node.control.health import StoreReading, peer_warnings, queue_warnings, store_warnings
+from shine_node.control.health import (
+    DAY_MS,
+    StoreReading,
+    certificate_warnings,
+    clock_warnings,
+    peer_notes,
+    peer_warnings,
+    queue_warnings,
+    store_warnings,
+)
 from shine_node.peers.snapshot import PeerSnapshot, PoolSnapshot
 from shine_node.store.deliveries import count_open
 from shine_node.store.environment import MAX_WAITING_JOBS, Store
@@ -38,6 +47,10 @@ class Gauges(NamedTuple):
     attempts: Callable[[], int]
     """How many attempts of deliveries are under way."""
     peers: Callable[[], PoolSnapshot]
+    configured: Callable[[], Collection[str]]
+    """The logins of the peers in force, in lower case."""
+    certificate: Callable[[], int | None]
+    """When the certificate expires, Unix milliseconds; ``None`` for a node that has none."""
     sessions: Callable[[str], Outcome]
     """How the sync sessions with a peer have ended."""
     problems: Callable[[], Sequence[str]]
@@ -60,7 +73,10 @@ class Status:
         self._started = clock.monotonic()
 
     async def status(self, payload: Mapping[str, Any]) -> dict[str, object]:
-        """Return the state of the node; ``warnings`` is empty where all is well. No member of the payload counts."""
+        """Return the state of the node; ``warnings`` is empty where all is well. No member of the payload counts.
+
+        ``notes`` are what an operator may want to know, and need do nothing about.
+        """
         gauges, server = self._gauges, self._config.server
         store, peers = read_store(self._store), gauges.peers()
         queues = {"crypto": gauges.crypto_waiting(), "writer": self._store.waiting, "attempts": gauges.attempts()}
@@ -70,6 +86,8 @@ class Status:
             writer=queues["writer"],
             writer_bound=MAX_WAITING_JOBS,
         )
+        now_ms, configured, not_after_ms = self._clock.now_ms(), gauges.configured(), gauges.certificate()
+        synchronised = is_synchronised()
         return {
             "version": __version__,
             "login": server.login,
@@ -94,7 +112,18 @@ class Status:
                 "maxConnections": peers.max_connections,
                 "links": [_link(peer, gauges.sessions(peer.server_login)) for peer in peers.peers],
             },
-            "warnings": [*store_warnings(store).values(), *nearly_full, *peer_warnings(peers), *gauges.problems()],
+            "certificate": None
+            if not_after_ms is None
+            else {"notAfterMs": not_after_ms, "daysLeft": (not_after_ms - now_ms) // DAY_MS},
+            "clock": {"nowMs": now_ms, "synchronised": synchronised},
+            "warnings": [
+                *store_warnings(store).values(),
+                *nearly_full,
+                *certificate_warnings(not_after_ms, now_ms),
+                *peer_warnings(peers, configured),
+                *gauges.problems(),
+            ],
+            "notes": [*peer_notes(peers, configured), *clock_warnings(synchronised)],
         }
 
     async def watch(self) -> None:
@@ -107,6 +136,8 @@ class Status:
             self._store.free_dead_readers()
             now = store_warnings(read_store(self._store))
             now.pop("trouble", None)  # the store has logged it
+            for warning in certificate_warnings(self._gauges.certificate(), self._clock.now_ms()):
+                now["certificate"] = warning
             for about in now.keys() - told:
                 log.warning("%s", now[about])
             told = set(now)

@@ -13,6 +13,9 @@ __all__ = ["Claims"]
 
 log = logging.getLogger(__name__)
 
+SOON_SECONDS = 0.1
+"""Attempts come to their results one after the other, on one link: after so long without one, the rest hang."""
+
 
 class Claims:
     """Holds claims while their attempts run, and renews those that run long.
@@ -26,6 +29,9 @@ class Claims:
         self._clock = clock
         self._lease_ms = lease_ms
         self._held: dict[tuple[int, int], tuple[Claim, float]] = {}
+        self._undecided: dict[tuple[int, int], float] = {}
+        """When each attempt that has no result yet began, the latest last."""
+        self._decided_at = float("-inf")
 
     def __len__(self) -> int:
         return len(self._held)
@@ -38,10 +44,20 @@ class Claims:
     def hold(self, claim: Claim) -> None:
         """Begin to keep a claim alive."""
         self._held[claim.seq, claim.version] = claim, self._clock.monotonic()
+        self._undecided[claim.seq, claim.version] = self._clock.monotonic()
+
+    def decide(self, claim: Claim) -> bool:
+        """Take note that an attempt has its result, and say whether another one is about to have one too."""
+        self._undecided.pop((claim.seq, claim.version), None)
+        now, before = self._clock.monotonic(), self._decided_at
+        self._decided_at = now
+        begun = next(reversed(self._undecided.values()), None)
+        return begun is not None and now - max(begun, before) <= SOON_SECONDS
 
     def release(self, claim: Claim) -> None:
         """Stop keeping a claim alive: its result is written, or it is lost."""
         self._held.pop((claim.seq, claim.version), None)
+        self._undecided.pop((claim.seq, claim.version), None)
 
     async def renew_forever(self) -> None:
         """Renew, three times a lease, the claims that have been held for a third of one."""

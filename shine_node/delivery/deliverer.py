@@ -108,7 +108,7 @@ class Deliverer:
             delivered = delivered or await self._reach_recipient(copies)
             if not delivered and not claim.decision.final:
                 self._lookup.refresh_soon(copies.message.to_login)
-            return await self._settle(claim, delivered)
+            return await self._settle(claim, delivered, awaited=False)
         except Refusal as refusal:
             # Of this server's own store: the attempt came to no result, so the row is due again after its lease.
             log.warning("an attempt could not be brought to its end, it will be made again: %s", refusal)
@@ -138,7 +138,7 @@ class Deliverer:
                     if known and row is not None:
                         self._give_back(txn, claim.key, row, now_ms)
 
-            await self._store.write(work)
+            await self._store.write(work, later=True)
         except Refusal as refusal:
             log.warning("what became of %d messages was not written, it is asked again: %s", len(claims), refusal)
         finally:
@@ -195,13 +195,14 @@ class Deliverer:
         self.claims.hold(claim)
         try:
             delivered = await self._attempts.call_recipient(copies)
-            state = await self._settle(claim, delivered)
+            if hand_over:
+                # Beside the writing of the result, so that with many under way one commit takes both results.
+                self._background.spawn(self._hand_over(copies, claim.key))
+            state = await self._settle(claim, delivered, awaited=hand_over)
         finally:
             self.claims.release(claim)
         if not delivered:
             self._lookup.refresh_soon(copies.message.to_login)
-        if hand_over:
-            self._background.spawn(self._hand_over(copies, claim.key))
         return state if state is not None else self._state_of(claim.key)
 
     async def _afterwards(self, copies: Copies, key: ItemKey, *, hand_over: bool) -> None:
@@ -215,7 +216,9 @@ class Deliverer:
             return
         signatures = signatures_of(copies.incoming, copies.outgoing)
         try:
-            await self._store.write(lambda txn: acknowledge(txn, other.server_login, key, signatures, marked=False))
+            await self._store.write(
+                lambda txn: acknowledge(txn, other.server_login, key, signatures, marked=False), later=True
+            )
         except Refusal as refusal:
             log.warning("it was not noted that %s has a pair, it will get it again: %s", other.server_login, refusal)
 
@@ -240,11 +243,14 @@ class Deliverer:
             return True
         return await self._attempts.call_recipient(copies)
 
-    async def _settle(self, claim: Claim, delivered: bool) -> DeliveryState | None:
+    async def _settle(self, claim: Claim, delivered: bool, *, awaited: bool) -> DeliveryState | None:
+        """Write a result; with others where some are about to come, or where no client waits for it (``awaited``)."""
         now_ms = self._clock.now_ms()
+        others_come = self.claims.decide(claim)
         try:
             row = await self._store.write(
-                lambda txn: record_result(txn, claim, delivered=delivered, now_ms=now_ms, schedule=self._schedule)
+                lambda txn: record_result(txn, claim, delivered=delivered, now_ms=now_ms, schedule=self._schedule),
+                later=others_come or not awaited,
             )
         except Refusal as refusal:
             log.warning("a result was not written, the attempt will be made again: %s", refusal)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -26,6 +27,9 @@ from shine_node.store.layout import OpenDelivery
 from shine_node.store.messages import Stored, store_incoming, store_pair
 
 __all__ = ["Accepted", "Intake"]
+
+MAX_TURN = 32
+"""Submissions of one turn that wait for each other: so few are checked within some milliseconds."""
 
 
 class Accepted(NamedTuple):
@@ -193,10 +197,15 @@ class Intake:
 
     def _hand_over(self) -> None:
         gathered, self._gathered = self._gathered, []
+        if 1 < len(gathered) <= MAX_TURN:
+            turn = _Turn(len(gathered))
+            for submission in gathered:
+                submission.turn = turn
         try:
             self._crypto.submit(gathered, self)
         except ServerBusy:
             for submission in gathered:  # not all fit: those that do shall pass
+                submission.turn = None
                 try:
                     self._crypto.submit([submission], self)
                 except ServerBusy as busy:
@@ -209,10 +218,12 @@ class Intake:
         for submission in batch:
             if not isinstance(submission, _Checked):
                 raise AssertionError("the pool returns what it was given")
-            if submission.failed is None:
-                passed.append(submission)
-            else:
+            if submission.failed is not None:
                 refused.append((submission, bad_signature(submission.failed)))
+            if submission.turn is not None:
+                passed += submission.turn.take(submission)
+            elif submission.failed is None:
+                passed.append(submission)
         try:
             self._store.submit([submission.job for submission in passed])
         except ServerBusy as busy:
@@ -226,11 +237,33 @@ class Intake:
 class _Checked(Submission):
     """A submission with the write that follows if its signatures hold."""
 
-    __slots__ = ("job",)
+    __slots__ = ("job", "turn")
 
     def __init__(self, checks: list[Check], job: Job[Any]) -> None:
         super().__init__(checks)
         self.job = job
+        self.turn: _Turn | None = None
+
+
+class _Turn:
+    """A few submissions that came together: several threads check them, and one commit takes those that pass.
+
+    Args:
+        size: how many they are.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._missing = size
+        self._passed: list[_Checked] = []
+        self._lock = threading.Lock()
+
+    def take(self, submission: _Checked) -> list[_Checked]:
+        """Take one that is checked; return all that have passed when it is the last one, none before."""
+        with self._lock:
+            self._missing -= 1
+            if submission.failed is None:
+                self._passed.append(submission)
+            return [] if self._missing else self._passed
 
 
 def _fail(refused: list[tuple[_Checked, Refusal]]) -> None:

@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 MAX_JOBS_A_COMMIT = 256
 MAX_WAITING_JOBS = 65536
+LATER_SECONDS = 0.2
+"""How long what can wait does so for a commit that is made for something else, or for more of its kind."""
 MAX_FIRST_SEQ = 2**52
 """A clock that is far ahead must not make numbers that a reader of JSON cannot hold exactly."""
 _NUMBERED = (Table.CONTAINERS, Table.ACCESS_RECORDS)
@@ -152,6 +154,7 @@ class Store:
         self.map_size = map_size
         self._on_fatal = on_fatal
         self._waiting: deque[Job[Any]] = deque()
+        self._later: deque[Job[Any]] = deque()
         self._wake = threading.Condition()
         self._stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -173,7 +176,7 @@ class Store:
     @property
     def waiting(self) -> int:
         """How many jobs wait for the writer, of at most ``MAX_WAITING_JOBS``."""
-        return len(self._waiting)
+        return len(self._waiting) + len(self._later)
 
     @property
     def position(self) -> int:
@@ -231,8 +234,11 @@ class Store:
 
     # -- writing ------------------------------------------------------------------------------------------------
 
-    async def write(self, work: Callable[[Transaction], T]) -> T:
+    async def write(self, work: Callable[[Transaction], T], *, later: bool = False) -> T:
         """Run a function in a write transaction and return its result once the commit is on disk.
+
+        Args:
+            later: as for ``submit``.
 
         Raises:
             Refusal: what the function raised; nothing of it was written.
@@ -240,7 +246,7 @@ class Store:
             ServerBusy: the writer's queue is full.
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self.submit([Job(work, future)])
+        self.submit([Job(work, future)], later=later)
         return await future
 
     def write_now(self, work: Callable[[Transaction], T]) -> T:
@@ -260,16 +266,26 @@ class Store:
         except lmdb.Error as error:
             raise self._storage_error(error) from error
 
-    def submit(self, jobs: list[Job[Any]]) -> None:
+    def submit(self, jobs: list[Job[Any]], *, later: bool = False) -> None:
         """Hand jobs to the writer, from any thread; they share a commit where they can.
+
+        Args:
+            later: they can wait up to ``LATER_SECONDS`` for others to share a commit with. Each commit writes some
+                pages whatever is in it, and an SD card wears out by pages.
 
         Raises:
             ServerBusy: over ``MAX_WAITING_JOBS`` are waiting, or the store is being closed.
         """
         with self._wake:
-            if self._stopping or len(self._waiting) + len(jobs) > MAX_WAITING_JOBS:
+            if self._stopping or self.waiting + len(jobs) > MAX_WAITING_JOBS:
                 raise ServerBusy("the store has too much to write", {"retryAfterMs": 1000})
-            self._waiting.extend(jobs)
+            if later:
+                waits_already = bool(self._later)
+                self._later.extend(jobs)
+                if waits_already:
+                    return  # the writer counts from the first of them: it must not begin anew with each
+            else:
+                self._waiting.extend(jobs)
             self._wake.notify()
 
     def allocate(self, table: Table) -> int:
@@ -279,17 +295,27 @@ class Store:
 
     def _write_forever(self, loop: asyncio.AbstractEventLoop) -> None:
         while True:
-            with self._wake:
-                while not self._waiting and not self._stopping:
-                    self._wake.wait()
-                if not self._waiting:
-                    return
-                batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_JOBS_A_COMMIT))]
+            batch = self._next_batch()
+            if not batch:
+                return
             changes = self._try_together(batch)
             if changes is None:
                 changes = [change for job in batch for change in self._run_alone(job)]
             with contextlib.suppress(RuntimeError):  # the loop was closed before its writer: nobody waits any more
                 loop.call_soon_threadsafe(bring_back, batch, changes, self.watch)
+
+    def _next_batch(self) -> list[Job[Any]]:
+        """Wait for jobs and return those of the next commit, first what has waited; none when the store is closed."""
+        with self._wake:
+            while not self._waiting and not self._stopping:
+                if not self._later:
+                    self._wake.wait()
+                elif not self._wake.wait(LATER_SECONDS):
+                    break
+            batch: list[Job[Any]] = []
+            for queue in (self._later, self._waiting):
+                batch += [queue.popleft() for _ in range(min(len(queue), MAX_JOBS_A_COMMIT - len(batch)))]
+            return batch
 
     def _try_together(self, batch: list[Job[Any]]) -> list[Change] | None:
         """Run all jobs in one transaction and return what they changed; if it does not go well, undo all: ``None``.

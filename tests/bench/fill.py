@@ -35,9 +35,9 @@ def open_store(folder: Path) -> Iterator[Store]:
         store.close()
 
 
-def add_delivered(store: Store, count: int) -> None:
+def add_delivered(store: Store, count: int, *, pairs_a_commit: int = PAIRS_A_COMMIT) -> None:
     """Add pairs whose delivery has ended; they are spread over ``CHATS`` chats and over the past."""
-    _add(store, count, now_ms=SystemClock().now_ms(), delivery=None)
+    _add(store, count, now_ms=SystemClock().now_ms(), delivery=None, pairs_a_commit=pairs_a_commit)
 
 
 def add_due(store: Store, count: int) -> None:
@@ -46,9 +46,11 @@ def add_due(store: Store, count: int) -> None:
     _add(store, count, now_ms=now_ms, delivery=OpenDelivery(now_ms - 31_000, 1, now_ms - 1_000, 0))
 
 
-def _add(store: Store, count: int, *, now_ms: int, delivery: OpenDelivery | None) -> None:
-    for first in range(0, count, PAIRS_A_COMMIT):
-        numbers = range(first, min(first + PAIRS_A_COMMIT, count))
+def _add(
+    store: Store, count: int, *, now_ms: int, delivery: OpenDelivery | None, pairs_a_commit: int = PAIRS_A_COMMIT
+) -> None:
+    for first in range(0, count, pairs_a_commit):
+        numbers = range(first, min(first + pairs_a_commit, count))
 
         def write(txn: Transaction, numbers: range = numbers) -> None:
             for number in numbers:

@@ -18,6 +18,7 @@ from tests.bench import (
     bench_people,
     bench_portable,
     bench_sync,
+    bench_wear,
     measure,
 )
 from tests.bench.fill import add_delivered, open_store
@@ -68,6 +69,16 @@ def test_an_idle_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         add_delivered(store, 100)
     figures = uvloop.run(bench_idle.measure_idle(tmp_path / "empty", tmp_path / "full"))
     assert [figure.met is not None for figure in figures] == [True, True, False, True]
+
+
+def test_wear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_wear, "SINGLY", 2)
+    monkeypatch.setattr(bench_wear, "TOGETHER", 1)
+    with open_store(tmp_path) as store:
+        add_delivered(store, 100, pairs_a_commit=bench_wear.SMALL)
+    figures = uvloop.run(bench_wear.measure_wear(tmp_path))
+    assert [figure.met is not None for figure in figures] == [True, False] * 3
+    assert float(figures[0].value.split()[0]) > 4, "a commit is a page at least"
 
 
 def test_catch_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

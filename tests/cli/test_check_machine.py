@@ -6,20 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from shine_node.cli.check_machine import (
-    MIB,
-    PRODUCERS,
-    find_ca_file,
-    find_certificate,
-    find_data_dir,
-    find_disk,
-    find_readable_token,
-    judge_folder,
-    judge_free_space,
-)
+from shine_node.cli.check_disk import find_disk
+from shine_node.cli.check_machine import PRODUCERS, find_ca_file, find_data_dir, find_readable_token, judge_folder
 from shine_node.cli.findings import Level, Situation
 from shine_node.config import config_from_mapping
-from tests.cli.certificates import KEY_WITH_A_PASS_PHRASE, write_certificate
+from tests.cli.certificates import write_certificate
 
 NOBODY = 65534
 
@@ -89,7 +80,7 @@ def test_a_data_folder_that_this_user_may_not_use(open_folder):
         inside = situation(open_folder, {"dataDir": "data/inside"})
         finding = only(find_data_dir(inside))
         assert finding.level is Level.ERROR and "cannot be reached (Permission denied)" in finding.text
-        assert only(find_disk(inside)).level is not None
+        assert find_disk(inside)[0].level is not None
     closed.chmod(0o755)
 
 
@@ -101,53 +92,6 @@ def test_who_may_use_the_data_folder():
     assert "check as that user" in only(judge_folder(folder, mode=0o40700, owner=5, user=0)).text
     found = judge_folder(folder, mode=0o40701, owner=5, user=0)
     assert [finding.level for finding in found] == [Level.WARNING, Level.WARNING]
-
-
-@pytest.mark.parametrize(
-    ("free_mib", "level"),
-    [(0, Level.ERROR), (63, Level.ERROR), (64, Level.WARNING), (255, Level.WARNING), (256, Level.OK)],
-)
-def test_free_space(free_mib, level):
-    finding = judge_free_space(Path("/data"), free_mib * MIB)
-    assert finding.level is level and finding.text.startswith(f"{free_mib} MiB free")
-
-
-def test_the_disk_of_this_machine(tmp_path):
-    assert f"MiB free on the disk of {tmp_path}" in only(find_disk(situation(tmp_path, {"dataDir": "a/b"}))).text
-
-
-def with_tls(folder, certificate, key):
-    return situation(folder, {"tlsCert": str(certificate), "tlsKey": str(key)})
-
-
-def test_a_certificate_and_its_key(tmp_path):
-    certificate, key = write_certificate(tmp_path)
-    assert only(find_certificate(with_tls(tmp_path, certificate, key))).level is Level.OK
-    assert find_certificate(situation(tmp_path)) == []
-    key.chmod(0o604)
-    finding = only(find_certificate(with_tls(tmp_path, certificate, key)))
-    assert finding.level is Level.WARNING and f"chmod o-rwx {key}" in finding.text
-
-
-def test_certificates_that_cannot_be_used(tmp_path):
-    certificate, key = write_certificate(tmp_path)
-    other, _ = write_certificate(tmp_path, name="other", seed=b"\1" * 32)
-    no_pem = tmp_path / "none.pem"
-    no_pem.write_text("nothing")
-    locked = tmp_path / "locked.key"
-    locked.write_text(KEY_WITH_A_PASS_PHRASE)
-    missing = tmp_path / "missing"
-    for paths, text in (
-        ((other, key), "they do not belong together"),
-        ((no_pem, key), "cannot be used"),
-        ((certificate, no_pem), "cannot be used"),
-        ((certificate, locked), "without a pass phrase"),
-        ((missing, key), f"server.tlsCert = {missing} cannot be read (No such file or directory)"),
-        ((certificate, missing), f"server.tlsKey = {missing} cannot be read"),
-        ((certificate, tmp_path), "cannot be read (Is a directory)"),
-    ):
-        finding = only(find_certificate(with_tls(tmp_path, *paths)))
-        assert finding.level is Level.ERROR and text in finding.text
 
 
 def test_authorities(tmp_path):

@@ -1,4 +1,4 @@
-from shine_node.cli.findings import Finding, Level, exit_status, report
+from shine_node.cli.findings import Finding, Level, as_json, exit_status, report
 
 OK = Finding(Level.OK, "disk", "fine")
 WARNING = Finding(Level.WARNING, "configuration", "hm")
@@ -17,3 +17,13 @@ def test_the_report():
     assert report([ERROR, WARNING, WARNING]).endswith("\n1 error, 2 warnings")
     assert report([ERROR, ERROR]).endswith("\n2 errors")
     assert report([]) == "all is well"
+
+
+def test_the_findings_for_programs():
+    assert as_json([OK, WARNING]) == {
+        "status": 1,
+        "findings": [
+            {"level": "ok", "subject": "disk", "text": "fine"},
+            {"level": "warning", "subject": "configuration", "text": "hm"},
+        ],
+    }

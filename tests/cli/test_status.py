@@ -41,7 +41,9 @@ def link(login: str, **changes: Any) -> dict[str, Any]:
     }
 
 
-def status_of(*links: dict[str, Any], warnings: tuple[str, ...] = (), **store: Any) -> dict[str, Any]:
+def status_of(
+    *links: dict[str, Any], warnings: tuple[str, ...] = (), notes: tuple[str, ...] = (), **store: Any
+) -> dict[str, Any]:
     return {
         "version": "1.2.3",
         "login": "home",
@@ -62,29 +64,43 @@ def status_of(*links: dict[str, Any], warnings: tuple[str, ...] = (), **store: A
             **store,
         },
         "peers": {"atMs": NOW_MS, "known": 5, "maxConnections": 256, "links": list(links)},
+        "certificate": {"notAfterMs": NOW_MS, "daysLeft": 62},
+        "clock": {"nowMs": NOW_MS, "synchronised": True},
         "warnings": list(warnings),
+        "notes": list(notes),
     }
 
 
 def test_how_it_reads() -> None:
     resting = {"state": "pause", "connectedAtMs": None, "lastActivityMs": None, "failed": 3, "lastError": "refused"}
     busy = {"waitingRealtime": 1, "waitingNormal": 2, "waitingBulk": 3, "succeeded": 40, "timedOut": 5}
-    lines = list(render(status_of(link("friend", **busy), link("bo", **resting), warnings=("one", "two"))))
+    lines = list(
+        render(status_of(link("friend", **busy), link("bo", **resting), warnings=("one", "two"), notes=("three",)))
+    )
     assert lines == [
+        "warning: one",
+        "warning: two",
+        "note:    three",
+        "",
         "node    home at wss://home.example/ws, version 1.2.3, up 1 d 1 h",
         "listen  ws://127.0.0.1:7070/ws, ws://[::1]:7070/ws; 1 connection",
         "store   /data/shine.mdb: 1 user, 12 messages;",
         "        98 KiB of 1.0 GiB in use (0.0%), file 2.9 MiB, 8.0 GiB free on its disk",
+        "certif. valid for 62 days; clock kept right",
         "queues  2 for signatures, 3 for the disk; 4 open deliveries, 1 attempt under way",
         "peers   5 known, 2 links of at most 256",
         "  friend  connected for 1 h 6 min   queue 1/2/3  40 succeeded, 0 failed, 5 timed out",
         "  bo      pause, never seen         queue 0/0/0  0 succeeded, 3 failed, 0 timed out; last error: refused",
         "",
-        "warning: one",
-        "warning: two",
+        "2 warnings",
     ]
+    without = {**status_of(), "certificate": None, "clock": {"nowMs": NOW_MS, "synchronised": False}}
+    assert list(render(without))[4] == "certif. none, TLS is left to a proxy; clock kept right by nothing"
+    over = {**status_of(), "certificate": {"daysLeft": -1}, "clock": {"synchronised": None}}
+    assert list(render(over))[4] == "certif. expired; clock perhaps kept right"
     assert list(render(status_of(diskFreeBytes=None)))[3:] == [
         "        98 KiB of 1.0 GiB in use (0.0%), file 2.9 MiB",
+        "certif. valid for 62 days; clock kept right",
         "queues  2 for signatures, 3 for the disk; 4 open deliveries, 1 attempt under way",
         "peers   5 known, 0 links of at most 256",
         "",
@@ -103,7 +119,7 @@ def test_how_it_reads() -> None:
     ],
 )
 def test_the_state_of_a_link(changes: dict[str, Any], says: str) -> None:
-    assert f"  friend  {says}  " in list(render(status_of(link("friend", **changes))))[6]
+    assert f"  friend  {says}  " in list(render(status_of(link("friend", **changes))))[7]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +138,7 @@ def test_the_state_of_a_link(changes: dict[str, Any], says: str) -> None:
     ],
 )
 def test_how_sessions_with_a_peer_have_ended(changes: dict[str, Any], says: str) -> None:
-    assert list(render(status_of(link("friend", lastError="x", **changes))))[6].endswith(says)
+    assert list(render(status_of(link("friend", lastError="x", **changes))))[7].endswith(says)
 
 
 def test_two_nodes_that_have_synced_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,6 +169,8 @@ def test_a_node_that_is_well(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         try:
             assert await asyncio.to_thread(run_command, ["status", "--config", str(config)]) == 0
             lines = capsys.readouterr().out.splitlines()
+            if lines[0].startswith("note: "):  # of the clock of this machine
+                lines = lines[2:]
             assert lines[0].startswith(f"node    home at wss://home.example/ws, version {__version__}, up ")
             assert lines[1] == f"listen  {node.url}; 0 connections"
             assert lines[2] == f"store   {tmp_path / 'data' / 'shine.mdb'}: 0 users, 0 messages;"
@@ -181,9 +199,10 @@ def test_a_node_with_a_peer_that_is_away(tmp_path: Path, capsys: pytest.CaptureF
 
                 await eventually(resting)
                 assert await asyncio.to_thread(run_command, words) == 1
-                *_, line, empty, last = capsys.readouterr().out.splitlines()
+                first, *_, line, empty, last = capsys.readouterr().out.splitlines()
                 assert line.startswith("  friend  ") and "last error: " in line
-                assert (empty, last) == ("", "warning: 1 of 1 links are not connected and tried again: friend")
+                assert first == "warning: 1 of 1 configured peers cannot be reached and are tried again: friend"
+                assert (empty, last) == ("", "1 warning")
                 assert await asyncio.to_thread(run_command, [*words, "--json"]) == 1
                 [described] = json.loads(capsys.readouterr().out)["peers"]["links"]
                 assert (described["serverLogin"], described["well"]) == ("friend", False)
@@ -199,6 +218,18 @@ def test_no_node_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert said.startswith("shine-node: the node does not run: nobody answers at ")
     assert f"Start it with `shine-node run --config {config}`" in said
     assert run_command(["status", "--config", str(tmp_path / "none.toml")]) == 2
+    assert "the configuration cannot be used, so the node cannot be found" in capsys.readouterr().err
+
+
+def test_a_node_that_is_too_busy_to_say(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object) -> dict[str, Any]:
+        raise control.AskRefused("SERVER_BUSY", "too many ask at once: try again in a moment")
+
+    monkeypatch.setattr(control, "ask", refuse)
+    assert run_command(["status", "--config", str(write_config(tmp_path))]) == 2
+    assert "the node runs, and does not say how it is (too many ask at once" in capsys.readouterr().err
 
 
 def test_a_node_of_another_version(

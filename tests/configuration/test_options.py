@@ -13,6 +13,7 @@ RELOADED = {
     "sync_servers.login",
     "sync_servers.url",
     "log.level",
+    "log.format",
     *(
         option.name
         for option in options_of("limits")

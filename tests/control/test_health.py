@@ -5,9 +5,14 @@ from pathlib import Path
 import pytest
 
 from shine_node.control.health import (
+    DAY_MS,
+    LEAST_CERTIFICATE_DAYS,
     LEAST_FREE_BYTES,
     MIB,
     StoreReading,
+    certificate_warnings,
+    clock_warnings,
+    peer_notes,
     peer_warnings,
     queue_warnings,
     store_warnings,
@@ -91,10 +96,41 @@ def test_queues_that_are_nearly_full(crypto: int, writer: int, begins: list[str]
 
 
 def test_links_that_are_not_well() -> None:
-    assert peer_warnings(snapshot()) == []
-    assert peer_warnings(snapshot(LinkState.CONNECTED, LinkState.IDLE, LinkState.CLOSED)) == []
-    assert peer_warnings(snapshot(LinkState.CONNECTED, LinkState.PAUSE, LinkState.CONNECTING)) == [
-        "2 of 3 links are not connected and tried again: peer1, peer2"
+    every = {f"peer{number}" for number in range(6)}
+    assert peer_warnings(snapshot(), every) == []
+    assert peer_warnings(snapshot(LinkState.CONNECTED, LinkState.IDLE, LinkState.CLOSED), every) == []
+    states = (LinkState.CONNECTED, LinkState.PAUSE, LinkState.CONNECTING)
+    assert peer_warnings(snapshot(*states), every) == [
+        "2 of 3 configured peers cannot be reached and are tried again: peer1, peer2"
     ]
-    [many] = peer_warnings(snapshot(*[LinkState.PAUSE] * 6))
-    assert many == "6 of 6 links are not connected and tried again: peer0, peer1, peer2, peer3, peer4, …"
+    [many] = peer_warnings(snapshot(*[LinkState.PAUSE] * 6), every)
+    assert many == (
+        "6 of 6 configured peers cannot be reached and are tried again: peer0, peer1, peer2, peer3, peer4, …"
+    )
+
+
+def test_links_that_only_users_want_are_no_warning() -> None:
+    states = (LinkState.CONNECTED, LinkState.PAUSE, LinkState.PAUSE)
+    assert peer_warnings(snapshot(*states), {"peer0"}) == []
+    assert peer_notes(snapshot(*states), {"peer0"}) == [
+        "2 of 2 servers of users cannot be reached and are tried again: peer1, peer2"
+    ]
+    assert peer_notes(snapshot(*states), {"peer0", "peer1", "peer2"}) == []
+
+
+def test_a_certificate_that_ends_soon() -> None:
+    now_ms = 1000 * DAY_MS
+    assert certificate_warnings(None, now_ms) == []
+    assert certificate_warnings(now_ms + LEAST_CERTIFICATE_DAYS * DAY_MS, now_ms) == []
+    [soon] = certificate_warnings(now_ms + LEAST_CERTIFICATE_DAYS * DAY_MS - 1, now_ms)
+    assert "expires in 20 days" in soon
+    [today] = certificate_warnings(now_ms + 1, now_ms)
+    assert "expires in 0 days" in today
+    [over] = certificate_warnings(now_ms, now_ms)
+    assert "has expired" in over
+
+
+def test_a_clock_that_nothing_keeps_right() -> None:
+    assert clock_warnings(True) == clock_warnings(None) == []
+    [finding] = clock_warnings(False)
+    assert "timedatectl" in finding

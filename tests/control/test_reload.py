@@ -60,16 +60,24 @@ def test_what_can_be_is_brought_into_force(run: Run, tmp_path: Path, caplog: pyt
         assert await node.reloader.reload({}) == {
             "changed": ["log.level", "sync_servers"],
             "needRestart": ["server.listen"],
+            "values": {
+                "server.listen": '["127.0.0.1:7070"] → [":7071"]',
+                "log.level": '"info" → "debug"',
+                "sync_servers": "friend: none → wss://f.example/ws",
+            },
         }
         assert node.config.log.level == "debug" and [peer.login for peer in node.config.sync_servers] == ["friend"]
         assert node.config.server == before.server
         assert node.certificates == []
-        assert await node.reloader.reload({}) == {"changed": [], "needRestart": ["server.listen"]}
+        again = await node.reloader.reload({})
+        assert (again["changed"], again["needRestart"]) == ([], ["server.listen"])
 
     run(story())
+    listen = 'server.listen (["127.0.0.1:7070"] → [":7071"])'
     assert [record.message for record in caplog.records] == [
-        "reloaded; changed: log.level, sync_servers; for a restart: server.listen",
-        "reloaded; changed: nothing; for a restart: server.listen",
+        'reloaded; changed: log.level ("info" → "debug"), sync_servers (friend: none → wss://f.example/ws);'
+        f" for a restart: {listen}",
+        f"reloaded; changed: nothing; for a restart: {listen}",
     ]
 
 
@@ -129,10 +137,9 @@ def test_encryption_begins_and_ends_with_a_restart(run: Run, tmp_path: Path, enc
     node.write(("" if encrypted else tls) + '[log]\nlevel = "debug"')
 
     async def story() -> None:
-        assert await node.reloader.reload({}) == {
-            "changed": ["log.level"],
-            "needRestart": ["server.tlsCert", "server.tlsKey"],
-        }
+        answer = await node.reloader.reload({})
+        assert answer["changed"] == ["log.level"]
+        assert answer["needRestart"] == ["server.tlsCert", "server.tlsKey"]
         assert node.config.server == before.server
         assert node.certificates == ([(tmp_path / "a.crt", tmp_path / "a.key")] if encrypted else [])
 
@@ -144,7 +151,7 @@ def test_a_node_without_a_file_reads_its_certificate_only(run: Run, tmp_path: Pa
     node.write("a mistake")
 
     async def story() -> None:
-        assert await node.reloader.reload({}) == {"changed": [], "needRestart": []}
+        assert await node.reloader.reload({}) == {"changed": [], "needRestart": [], "values": {}}
         assert node.certificates == [(tmp_path / "a.crt", tmp_path / "a.key")]
 
     run(story())

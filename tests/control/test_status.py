@@ -14,6 +14,7 @@ import pytest
 from shine_node import __version__
 from shine_node.config import Config, config_from_mapping
 from shine_node.control import status as status_module
+from shine_node.control.health import DAY_MS
 from shine_node.control.status import WATCH_SECONDS, Gauges, Status
 from shine_node.peers.snapshot import LinkState, PoolSnapshot
 from shine_node.store.environment import Store
@@ -24,6 +25,11 @@ from tests.control.test_health import snapshot
 from tests.support.clock import ManualClock
 
 MIB = 2**20
+
+
+@pytest.fixture(autouse=True)
+def a_clock_that_is_kept_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shine_node.control.status.is_synchronised", lambda: True)
 
 
 @pytest.fixture
@@ -47,6 +53,8 @@ def make_status(
     crypto_waiting: int = 3,
     problems: tuple[str, ...] = (),
     sessions: Mapping[str, Outcome] | None = None,
+    configured: tuple[str, ...] = ("peer0",),
+    not_after_ms: int | None = None,
 ) -> Status:
     gauges = Gauges(
         urls=lambda: ["ws://127.0.0.1:7070/ws"],
@@ -56,6 +64,8 @@ def make_status(
         peers=lambda: peers or snapshot(),
         sessions=lambda login: (sessions or {}).get(login, NONE_YET),
         problems=lambda: problems,
+        configured=lambda: configured,
+        certificate=lambda: not_after_ms,
     )
     return Status(config=config(), clock=clock, store=store, gauges=gauges)
 
@@ -96,7 +106,10 @@ def test_a_node_that_is_well(run: Run, store: Store) -> None:
             "queues": {"crypto": 3, "writer": 0, "attempts": 2, "openDeliveries": 0},
             "store": sizes,
             "peers": {"atMs": 0, "known": 1, "maxConnections": 256},
+            "certificate": None,
+            "clock": {"nowMs": 1_774_700_090_500, "synchronised": True},
             "warnings": [],
+            "notes": [],
         }
         assert link == {
             "serverLogin": "peer0",
@@ -123,6 +136,41 @@ def test_a_node_that_is_well(run: Run, store: Store) -> None:
             "notSyncedSinceMs": None,
             "notSyncedBecause": "",
         }
+
+    run(story())
+
+
+def test_what_is_no_concern_of_the_operator(run: Run, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shine_node.control.status.is_synchronised", lambda: False)
+
+    async def story() -> None:
+        clock = ManualClock()
+        status = make_status(
+            store,
+            clock,
+            peers=snapshot(LinkState.CONNECTED, LinkState.PAUSE),
+            not_after_ms=clock.now_ms() + 30 * DAY_MS,
+        )
+        answer = await status.status({})
+        assert answer["warnings"] == []
+        assert answer["notes"] == [
+            "1 of 1 servers of users cannot be reached and are tried again: peer1",
+            "nothing keeps the clock of this machine right: timedatectl set-ntp true, or install chrony",
+        ]
+        assert answer["certificate"] == {"notAfterMs": clock.now_ms() + 30 * DAY_MS, "daysLeft": 30}
+        assert answer["clock"] == {"nowMs": clock.now_ms(), "synchronised": False}
+
+    run(story())
+
+
+def test_the_log_warns_of_a_certificate_once(run: Run, store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        clock = ManualClock()
+        status = make_status(store, clock, not_after_ms=clock.now_ms() + 21 * DAY_MS)
+        watching = asyncio.ensure_future(status.watch())
+        await clock.advance(3 * WATCH_SECONDS)
+        watching.cancel()
+        assert [record.message[:39] for record in caplog.records] == ["the certificate expires in 20 days: ren"]
 
     run(story())
 
@@ -164,12 +212,18 @@ def test_all_that_is_not_well_is_told(run: Run, store: Store) -> None:
 
     async def story() -> None:
         status = make_status(
-            store, ManualClock(), peers=snapshot(LinkState.PAUSE), crypto_waiting=9, problems=("no certificate",)
+            store,
+            ManualClock(),
+            peers=snapshot(LinkState.PAUSE),
+            crypto_waiting=9,
+            problems=("no certificate",),
+            not_after_ms=ManualClock().now_ms() + 3 * DAY_MS,
         )
-        full, queue, peer, certificate = (await status.status({}))["warnings"]
+        full, queue, certificate_ends, peer, certificate = (await status.status({}))["warnings"]
+        assert certificate_ends.startswith("the certificate expires in 3 days")
         assert full.startswith("the store has taken 8")
         assert queue.startswith("9 signatures wait to be checked, at 10 requests are refused")
-        assert peer == "1 of 1 links are not connected and tried again: peer0"
+        assert peer == "1 of 1 configured peers cannot be reached and are tried again: peer0"
         assert certificate == "no certificate"
 
     run(story())

@@ -187,10 +187,10 @@ class MoodyStore(Store):
 
     busy = False
 
-    def submit(self, jobs: list[Job[Any]]) -> None:
+    def submit(self, jobs: list[Job[Any]], *, later: bool = False) -> None:
         if self.busy:
             raise ServerBusy("the store has too much to write")
-        super().submit(jobs)
+        super().submit(jobs, later=later)
 
 
 class Rooms:
@@ -206,6 +206,7 @@ class Rooms:
         interval_ms: int = 5000,
         max_concurrent: int = 64,
         max_queue: int = 1024,
+        crypto_threads: int = 1,
         max_body_bytes: int = MAX_BODY,
         start_crypto: bool = True,
         own_login: str = OWN,
@@ -217,7 +218,7 @@ class Rooms:
         self.lease_ms = lease_ms
         self._start_crypto = start_crypto
         self.store = MoodyStore(folder / "shine.mdb", map_size=MAP_SIZE)
-        self.crypto = CryptoPool(threads=1, max_queue=max_queue)
+        self.crypto = CryptoPool(threads=crypto_threads, max_queue=max_queue)
         self.users = Users(store=self.store, crypto=self.crypto, clock=self.clock, own_login=own_login.title())
         self.lookup = Lookups(self.users)
         self.intake = Intake(

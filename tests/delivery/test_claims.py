@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from shine_node.delivery.claims import SOON_SECONDS
 from shine_node.protocol.schedule import DeliveryState
 from shine_node.store.deliveries import Claim, claim_due, due_keys, record_result
 from shine_node.store.layout import OpenDelivery
@@ -57,6 +58,31 @@ def test_what_is_held(tmp_path: Path) -> None:
             claims.release(claim)
             claims.release(claim)
             assert claims.held == frozenset()
+
+    run(story())
+
+
+def test_whether_others_are_about_to_come_to_their_results(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with one_claim(tmp_path) as (rooms, claim):
+            claims = rooms.deliverer.claims
+            others = [claim._replace(seq=claim.seq + number) for number in (1, 2, 3)]
+            claims.hold(claim)
+            assert not claims.decide(claim), "there is no other"
+            for other in others:
+                claims.hold(other)
+            assert claims.decide(others[0]), "they have just begun"
+            await rooms.clock.advance(SOON_SECONDS * 0.6)
+            assert claims.decide(others[1])
+            await rooms.clock.advance(SOON_SECONDS * 0.6)
+            claims.hold(claim)
+            assert claims.decide(claim), "one has just come"
+            await rooms.clock.advance(2 * SOON_SECONDS)
+            claims.hold(claim)
+            assert not claims.decide(claim), "the one that is left hangs"
+            claims.release(others[2])
+            claims.hold(claim)
+            assert not claims.decide(claim), "what was given up comes to no result"
 
     run(story())
 

@@ -138,6 +138,26 @@ def test_the_hand_over_waits_for_the_attempt_and_the_answer_never_for_the_hand_o
     run(story())
 
 
+def test_results_that_come_together_share_a_commit(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            await alice_and_bob(rooms, bob=("r1",))
+            recipient = Held()
+            rooms.peers.on("r1", RECEIVE_INCOMING, recipient)
+            pairs = [make_pair("alice", "bob", nonce=nonce) for nonce in range(16)]
+            accepted = await asyncio.gather(*(rooms.accept(pair) for pair in pairs))
+            before = rooms.store.position
+            sending = [asyncio.create_task(rooms.deliverer.send(each)) for each in accepted]
+            await until(lambda: recipient.waiting == len(pairs))
+            recipient.release()
+            assert await asyncio.gather(*sending) == [DELIVERED] * len(pairs)
+            await quiet(rooms)
+            assert rooms.count(Table.OUTBOX_UNSYNCED) == 0
+            assert rooms.store.position - before < len(pairs) / 2, "results and what was handed over"
+
+    run(story())
+
+
 @pytest.mark.parametrize("failure", [down, answers(outgoingKey="alice|bob|1|1|2")])
 def test_a_hand_over_that_fails_changes_nothing_here(tmp_path: Path, failure: Held) -> None:
     async def story() -> None:

@@ -563,6 +563,25 @@ def test_one_that_is_refused_does_no_harm_to_the_others_of_the_moment(tmp_path: 
     run(story())
 
 
+def test_what_comes_together_shares_a_commit_however_many_threads_check_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path, crypto_threads=3) as rooms:
+            await alice_and_bob(rooms)
+            pairs = [make_pair("alice", "bob", nonce=nonce) for nonce in range(16)]
+            before = rooms.store.position
+            forged = make_pair("alice", "bob", nonce=99)
+            results = await asyncio.gather(
+                rooms.intake.send_pair(broken(forged.incoming), forged.outgoing.blob),
+                *(rooms.accept(pair) for pair in pairs),
+                return_exceptions=True,
+            )
+            assert isinstance(results[0], BadSignature)
+            assert all(rooms.row(pair) is not None for pair in pairs)
+            assert rooms.store.position == before + 1
+
+    run(story())
+
+
 def test_where_not_all_fit_into_the_queue_those_that_do_pass_and_the_rest_is_refused_at_once(tmp_path: Path) -> None:
     async def story() -> None:
         async with Rooms(tmp_path, max_queue=2, start_crypto=False) as rooms:

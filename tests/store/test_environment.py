@@ -20,7 +20,15 @@ import lmdb
 import pytest
 
 from shine_node.protocol.errors import InternalError, KeyConflict, ServerBusy, StaleRevision, StorageFull
-from shine_node.store.environment import MAX_JOBS_A_COMMIT, MAX_WAITING_JOBS, Job, Store, StoreError, Transaction
+from shine_node.store.environment import (
+    LATER_SECONDS,
+    MAX_JOBS_A_COMMIT,
+    MAX_WAITING_JOBS,
+    Job,
+    Store,
+    StoreError,
+    Transaction,
+)
 from shine_node.store.files import MAX_READERS
 from shine_node.store.layout import SCHEMA_VERSION, Table, pack_number
 from tests.store.rooms import MAP_SIZE, MIB, NOW, greatest_file_size, opened
@@ -67,6 +75,10 @@ def stored(store: Store, *keys: bytes) -> list[bool]:
 
 def commits(store: Store) -> int:
     return int(store._env.info()["last_txnid"])
+
+
+async def store_later(store: Store, key: bytes) -> None:
+    store.submit([job(put(key))], later=True)
 
 
 async def outcomes(jobs: list[Job[Any]]) -> list[Any]:
@@ -231,6 +243,59 @@ def test_jobs_of_the_moment_share_a_commit(tmp_path: Path) -> None:
             assert await outcomes(jobs) == keys
             assert commits(store) - before == 2  # and not one more: the gate wrote nothing
             assert all(stored(store, *keys))
+
+    run(story())
+
+
+def test_what_can_wait_goes_with_the_next_commit(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path / "shine.mdb") as store:
+            gate = Gate()
+            store.submit([job(gate)])
+            await asyncio.to_thread(gate.reached.wait, WAIT)
+            later = [job(put(b"later")), job(put(b"later too"))]
+            for each in later:
+                store.submit([each], later=True)
+            now = job(put(b"now"))
+            store.submit([now])
+            assert store.waiting == 3
+            before = commits(store)
+            gate.open.set()
+            assert await outcomes([*later, now]) == [b"later", b"later too", b"now"]
+            assert commits(store) - before == 1
+
+    run(story())
+
+
+def test_what_can_wait_does_so_for_a_moment_only(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path / "shine.mdb") as store:
+            before = commits(store)
+            begin = time.monotonic()
+            first = asyncio.ensure_future(store.write(put(b"first"), later=True))
+            while not first.done():  # those that come after it do not put it off
+                await store_later(store, b"%d" % int((time.monotonic() - begin) * 1e6))
+                await asyncio.sleep(LATER_SECONDS / 10)
+            assert time.monotonic() - begin >= LATER_SECONDS * 0.9
+            assert stored(store, b"first") == [True]
+            assert commits(store) - before == 1
+
+    run(story())
+
+
+def test_closing_does_not_wait_for_what_can_wait_and_writes_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path / "shine.mdb") as store:
+            gate = Gate()
+            store.submit([job(gate)])
+            await asyncio.to_thread(gate.reached.wait, WAIT)
+            last = job(put(b"last"))
+            store.submit([last], later=True)
+            closing = asyncio.create_task(asyncio.to_thread(store.close))
+            await asyncio.to_thread(until, lambda: store._stopping)
+            gate.open.set()
+            await closing
+            assert await outcomes([last]) == [b"last"]
 
     run(story())
 

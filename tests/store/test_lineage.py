@@ -164,7 +164,7 @@ def test_runs_are_remembered_within_a_bound(tmp_path: Path, monkeypatch: pytest.
 
 def test_without_room_for_it_nothing_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     class BusyStore(Store):
-        def submit(self, jobs: list[Job[object]]) -> None:
+        def submit(self, jobs: list[Job[object]], *, later: bool = False) -> None:
             raise ServerBusy("the store has too much to write")
 
     async def story() -> None:

@@ -118,9 +118,14 @@ class Server(abc.ABC):
         self.settings = node_settings(login, self.folder, port=self._port.number, **sections)
 
     @property
+    def port(self) -> int:
+        """The port that it has, also while it does not run."""
+        return self._port.number
+
+    @property
     def url(self) -> str:
         """Where it listens while it runs."""
-        return f"ws://127.0.0.1:{self._port.number}/ws"
+        return f"ws://127.0.0.1:{self.port}/ws"
 
     @property
     def access(self) -> AccessServer:

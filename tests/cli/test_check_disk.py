@@ -1,0 +1,89 @@
+from pathlib import Path
+
+import pytest
+
+from shine_node.cli import check_disk
+from shine_node.cli.check_disk import (
+    MIB,
+    Mount,
+    find_disk,
+    judge_free_space,
+    judge_mount,
+    mount_of,
+    nearest_existing,
+    read_mounts,
+)
+from shine_node.cli.findings import Level, Situation
+from shine_node.config import config_from_mapping
+
+FOLDER = Path("/srv/data")
+MOUNTINFO = """\
+22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,discard
+40 22 0:35 / /srv rw,nosuid - tmpfs tmpfs rw,size=1k
+41 22 0:36 / /mnt/a\\040b ro,relatime shared:2 master:3 - vfat /dev/sda1 rw
+42 22 0:37 / /mnt/c rw - nfs4 host:/x ro,vers=4
+too short
+"""
+
+
+def test_the_mounts_of_a_machine(tmp_path):
+    path = tmp_path / "mountinfo"
+    path.write_text(MOUNTINFO)
+    assert read_mounts(path) == [
+        Mount("/", "ext4", False),
+        Mount("/srv", "tmpfs", False),
+        Mount("/mnt/a b", "vfat", True),
+        Mount("/mnt/c", "nfs4", True),
+    ]
+    assert read_mounts(tmp_path / "none") == []
+    assert any(mount.point == "/" for mount in read_mounts())
+
+
+def test_on_which_mount_a_folder_lies():
+    root, srv, later = Mount("/", "ext4", False), Mount("/srv", "tmpfs", False), Mount("/srv", "xfs", False)
+    assert mount_of("/srv/data", [root, srv]) == srv
+    assert mount_of("/srv", [srv, root]) == srv
+    assert mount_of("/srvdata", [root, srv]) == root
+    assert mount_of("/srv/data", [root, srv, later]) == later
+    assert mount_of("/srv", []) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "read_only", "level", "words"),
+    [
+        ("ext4", True, Level.ERROR, "can only be read"),
+        ("nfs4", False, Level.WARNING, "on another machine (nfs4)"),
+        ("fuse.sshfs", False, Level.WARNING, "on another machine"),
+        ("cifs", False, Level.WARNING, "on another machine"),
+        ("vfat", False, Level.WARNING, "keeps no rights"),
+        ("exfat", False, Level.WARNING, "keeps no rights"),
+        ("tmpfs", False, Level.WARNING, "lies in memory"),
+        ("overlay", False, Level.WARNING, "is a layer over another one"),
+    ],
+)
+def test_file_systems_that_cannot_hold_a_store(kind, read_only, level, words):
+    [finding] = judge_mount(FOLDER, Mount("/srv", kind, read_only))
+    assert (finding.level, finding.subject) == (level, "disk")
+    assert words in finding.text and "/srv" in finding.text
+
+
+@pytest.mark.parametrize("kind", ["ext4", "btrfs", "xfs", "f2fs", "zfs"])
+def test_file_systems_that_can(kind):
+    assert judge_mount(FOLDER, Mount("/", kind, False)) == []
+
+
+def test_free_space():
+    assert judge_free_space(FOLDER, 300 * MIB) == (Level.OK, "disk", f"300 MiB free on the disk of {FOLDER}")
+    assert judge_free_space(FOLDER, 200 * MIB).level is Level.WARNING
+    assert judge_free_space(FOLDER, 10 * MIB).level is Level.ERROR
+
+
+def test_the_disk_of_a_folder(tmp_path, monkeypatch):
+    server = {"login": "home", "url": "wss://home.example/ws", "dataDir": str(tmp_path / "a" / "b")}
+    situation = Situation(config_from_mapping({"server": server}), tmp_path / "node.toml")
+    assert nearest_existing(tmp_path / "a" / "b") == tmp_path
+    monkeypatch.setattr(check_disk, "read_mounts", lambda: [Mount("/", "nfs", False)])
+    free, mount = find_disk(situation)
+    assert "MiB free" in free.text and "another machine" in mount.text
+    monkeypatch.setattr(check_disk, "read_mounts", list)
+    assert len(find_disk(situation)) == 1
