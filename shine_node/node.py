@@ -9,6 +9,7 @@ from pathlib import Path
 
 from shine_node.api.endpoint import Endpoint
 from shine_node.api.events import Events
+from shine_node.api.failed_logins import FailedLogins
 from shine_node.api.gate import gate_handlers
 from shine_node.api.live import Live
 from shine_node.api.messages import MessageOperations
@@ -174,8 +175,14 @@ class Node:
         self._user_operations = UserOperations(
             config=config, users=self.users, lookup=lookup, vouches=self._directory.vouches
         )
+        self._failed_logins = FailedLogins(config.limits, self._clock)
         sessions = SessionOperations(
-            store=self.store, users=self.users, clock=self._clock, live=self._live, verify=self._crypto.verify
+            store=self.store,
+            users=self.users,
+            clock=self._clock,
+            live=self._live,
+            verify=self._crypto.verify,
+            failed=self._failed_logins,
         )
         self._endpoint = Endpoint(
             handlers={
@@ -318,7 +325,9 @@ class Node:
             set_up_logging(config.log)
         self.config = self._service.config = self._user_operations.config = config
         self._directory.sync_servers = sync_servers(config)
+        self._failed_logins.limits = config.limits
         self._endpoint.change_limits(config.limits)
+        self.pool.block(config.limits.blocked_peers)
         try:
             self.pool.reload_authorities()
         except DialFailed as error:

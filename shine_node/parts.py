@@ -149,6 +149,7 @@ def make_pool(ground: Ground, *, on_connected: Callable[[str], None]) -> Pool:
         clock=ground.clock,
         known_peers=ground.directory.known,
         on_connected=on_connected,
+        blocked=ground.config.limits.blocked_peers,
     )
 
 
