@@ -94,6 +94,7 @@ class Node:
         ground = lay_ground(config, self._clock, on_fatal=self.fatal.set)
         self.store, self._crypto, self.users = ground.store, ground.crypto, ground.users
         self._readers, self._directory = ground.readers, ground.directory
+        self._quotas, self._disk_guard = ground.quotas, ground.guard
         self.pool = make_pool(ground, on_connected=lambda server_login: self._sessions.start(server_login))
         self._lookup = lookup = make_lookup(ground, self.pool, takes_anyone=self._takes_anyone)
         access_pull = make_access_pull(ground, self.pool, takes_anyone=self._takes_anyone)
@@ -253,6 +254,7 @@ class Node:
 
     async def _start(self) -> None:
         self.store.start()
+        await self._disk_guard.look()
         self._lineage = await begin_lineage(self.store)
         self._crypto.start()
         await self._directory.refresh()
@@ -265,6 +267,7 @@ class Node:
             asyncio.create_task(self._guard(self._worker.run()), name="worker"),
             asyncio.create_task(self._guard(self._deliverer.claims.renew_forever()), name="leases"),
             asyncio.create_task(self._guard(self._status.watch()), name="store watch"),
+            asyncio.create_task(self._guard(self._disk_guard.watch()), name="disk watch"),
             asyncio.create_task(self._guard(self._resync.run()), name="resync"),
             asyncio.create_task(self._guard(self._directory.refresh_forever(self.pool.refresh)), name="directory"),
         ]
@@ -308,7 +311,7 @@ class Node:
         return self.config.registration.mode == "open"
 
     def _gauges(self) -> Gauges:
-        certificate = self._certificate
+        certificate, disk = self._certificate, self._disk_guard
         return Gauges(
             urls=lambda: self.urls,
             connections=lambda: self._endpoint.connections,
@@ -316,7 +319,9 @@ class Node:
             attempts=lambda: len(self._deliverer.claims),
             peers=self.pool.snapshot,
             sessions=self._sessions.outcomes.of,
-            problems=lambda: [certificate.problem] if certificate is not None and certificate.problem else [],
+            problems=lambda: [
+                problem for problem in (certificate.problem if certificate is not None else "", disk.problem) if problem
+            ],
         )
 
     def _apply(self, config: Config) -> None:
@@ -325,7 +330,8 @@ class Node:
             set_up_logging(config.log)
         self.config = self._service.config = self._user_operations.config = config
         self._directory.sync_servers = sync_servers(config)
-        self._failed_logins.limits = config.limits
+        self._failed_logins.limits = self._quotas.limits = config.limits
+        self._disk_guard.change(config.storage.min_free_mib)
         self._endpoint.change_limits(config.limits)
         self.pool.block(config.limits.blocked_peers)
         try:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from shine_node.clock import Clock
 from shine_node.crypto.pool import Check, CryptoPool, Submission
 from shine_node.delivery.admission import bad_signature, find_stored, known_user, must_be_here, parse_timely_pair
+from shine_node.delivery.quotas import Quotas
 from shine_node.directory.lookup import Lookup
 from shine_node.directory.users import Users
 from shine_node.protocol.access import User
@@ -41,6 +42,7 @@ class Intake:
     Args:
         lease_ms: how long the first attempt of a new pair may take until its claim ends.
         max_body_bytes: ``limits.maxBodyBytes``.
+        quotas: what users may store and send.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Intake:
         schedule: Schedule,
         lease_ms: int,
         max_body_bytes: int,
+        quotas: Quotas,
     ) -> None:
         self._store = store
         self._crypto = crypto
@@ -63,6 +66,7 @@ class Intake:
         self._schedule = schedule
         self._lease_ms = lease_ms
         self._max_body_bytes = max_body_bytes
+        self._quotas = quotas
         self._gathered: list[_Checked] = []
 
     async def send_pair(self, incoming_blob: bytes, outgoing_blob: bytes, *, origin: object = None) -> Accepted:
@@ -112,9 +116,9 @@ class Intake:
         sender = known_user(self._users, container.message.from_login, "the sender")
         must_be_here(self._users, known_user(self._users, container.message.to_login, "the recipient"))
         key = sender.device_key_at(container.effective_ms)
-        own_login = self._users.own_login
+        own_login, gate = self._users.own_login, self._quotas.gate(own=True, live=True)
         return container, await self._take(
-            (container,), key, lambda txn: store_incoming(txn, container, now_ms=now_ms, own_login=own_login)
+            (container,), key, lambda txn: store_incoming(txn, container, now_ms=now_ms, own_login=own_login, gate=gate)
         )
 
     def _parse(self, incoming_blob: bytes, outgoing_blob: bytes, ahead_ms: int) -> Pair:
@@ -150,7 +154,7 @@ class Intake:
             if key is None:
                 raise BadSignature("the device key of that time has been replaced: sign with the newest one")
             checks = [(key, copy.signed_part, copy.signature) for copy in copies]
-            return await self._check_and_store(checks, work, origin)
+            return await self._check_and_store(checks, work, origin, sum(len(copy.blob) for copy in copies))
         except BadSignature:
             row = find_stored(self._store, copies)
             if row is None:
@@ -165,6 +169,9 @@ class Intake:
         delivery = OpenDelivery(now_ms, 0, now_ms, now_ms + self._lease_ms)
         unrouted = None if first.next_at_ms is None else OpenDelivery(now_ms, 1, first.next_at_ms, 0)
         own_login = self._users.own_login
+        # The sender's other server has accepted it; who that is is taken on trust, as all that a peer says of itself.
+        trusted = from_server is not None and self._users.shares(pair.incoming.message.from_login, from_server)
+        gate = self._quotas.gate(own=not trusted, live=True)
 
         def work(txn: Transaction) -> Stored:
             return store_pair(
@@ -176,15 +183,17 @@ class Intake:
                 own_login=own_login,
                 unrouted=unrouted,
                 from_server=from_server,
+                gate=gate,
+                counts=not trusted,
             )
 
         return work
 
     def _check_and_store(
-        self, checks: list[Check], work: Callable[[Transaction], Stored], origin: object
+        self, checks: list[Check], work: Callable[[Transaction], Stored], origin: object, size: int
     ) -> asyncio.Future[Stored]:
         loop = asyncio.get_running_loop()
-        submission = _Checked(checks, Job(work, loop.create_future(), origin))
+        submission = _Checked(checks, Job(work, loop.create_future(), origin, size=size))
         if not self._gathered:
             # What arrives within this turn of the loop goes to the pool together.
             loop.call_soon(self._hand_over)
