@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from shine_node import __version__
-from shine_node.cli import account, check, inbox, init, run, send, status, user, watch
+from shine_node.cli import account, block, check, inbox, init, run, send, status, user, watch
 from shine_node.cli.common import REFUSED, UNUSABLE, SubCommands, complain, drop_output
 
 __all__ = ["build_parser", "run_command"]
@@ -49,6 +49,7 @@ def build_parser() -> argparse.ArgumentParser:
     send.add_parser(commands)
     inbox.add_parser(commands)
     watch.add_parser(commands)
+    block.add_parser(commands)
     return parser
 
 
