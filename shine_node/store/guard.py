@@ -18,7 +18,7 @@ __all__ = ["DiskGuard", "free_bytes"]
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 5.0
+LOOK_SECONDS = 10.0
 MIB = 2**20
 MORE = 4
 """It opens again with a quarter more than the least: what is written and removed must not make it flap."""
