@@ -9,6 +9,7 @@ from pathlib import Path
 
 from shine_node.api.endpoint import Endpoint
 from shine_node.api.events import Events
+from shine_node.api.failed_logins import FailedLogins
 from shine_node.api.gate import gate_handlers
 from shine_node.api.live import Live
 from shine_node.api.messages import MessageOperations
@@ -93,6 +94,7 @@ class Node:
         ground = lay_ground(config, self._clock, on_fatal=self.fatal.set)
         self.store, self._crypto, self.users = ground.store, ground.crypto, ground.users
         self._readers, self._directory = ground.readers, ground.directory
+        self._quotas, self._disk_guard = ground.quotas, ground.guard
         self.pool = make_pool(ground, on_connected=lambda server_login: self._sessions.start(server_login))
         self._lookup = lookup = make_lookup(ground, self.pool, takes_anyone=self._takes_anyone)
         access_pull = make_access_pull(ground, self.pool, takes_anyone=self._takes_anyone)
@@ -174,8 +176,14 @@ class Node:
         self._user_operations = UserOperations(
             config=config, users=self.users, lookup=lookup, vouches=self._directory.vouches
         )
+        self._failed_logins = FailedLogins(config.limits, self._clock)
         sessions = SessionOperations(
-            store=self.store, users=self.users, clock=self._clock, live=self._live, verify=self._crypto.verify
+            store=self.store,
+            users=self.users,
+            clock=self._clock,
+            live=self._live,
+            verify=self._crypto.verify,
+            failed=self._failed_logins,
         )
         self._endpoint = Endpoint(
             handlers={
@@ -250,6 +258,7 @@ class Node:
 
     async def _start(self) -> None:
         self.store.start()
+        await self._disk_guard.look()
         self._lineage = await begin_lineage(self.store)
         self._crypto.start()
         await self._directory.refresh()
@@ -262,6 +271,7 @@ class Node:
             asyncio.create_task(self._guard(self._worker.run()), name="worker"),
             asyncio.create_task(self._guard(self._deliverer.claims.renew_forever()), name="leases"),
             asyncio.create_task(self._guard(self._status.watch()), name="store watch"),
+            asyncio.create_task(self._guard(self._disk_guard.watch()), name="disk watch"),
             asyncio.create_task(self._guard(self._resync.run()), name="resync"),
             asyncio.create_task(self._guard(self._directory.refresh_forever(self.pool.refresh)), name="directory"),
         ]
@@ -305,7 +315,7 @@ class Node:
         return self.config.registration.mode == "open"
 
     def _gauges(self) -> Gauges:
-        certificate = self._certificate
+        certificate, disk = self._certificate, self._disk_guard
         return Gauges(
             urls=lambda: self.urls,
             connections=lambda: self._endpoint.connections,
@@ -315,7 +325,9 @@ class Node:
             configured=lambda: {peer.login.lower() for peer in self.config.sync_servers},
             certificate=lambda: certificate.not_after_ms if certificate is not None else None,
             sessions=self._sessions.outcomes.of,
-            problems=lambda: [certificate.problem] if certificate is not None and certificate.problem else [],
+            problems=lambda: [
+                problem for problem in (certificate.problem if certificate is not None else "", disk.problem) if problem
+            ],
         )
 
     def _apply(self, config: Config) -> None:
@@ -324,7 +336,10 @@ class Node:
             set_up_logging(config.log)
         self.config = self._service.config = self._user_operations.config = config
         self._directory.sync_servers = sync_servers(config)
+        self._failed_logins.limits = self._quotas.limits = config.limits
+        self._disk_guard.change(config.storage.min_free_mib)
         self._endpoint.change_limits(config.limits)
+        self.pool.block(config.limits.blocked_peers)
         try:
             self.pool.reload_authorities()
         except DialFailed as error:

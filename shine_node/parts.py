@@ -13,6 +13,7 @@ from shine_node.crypto.pool import CryptoPool
 from shine_node.delivery.catch_up import CatchUp
 from shine_node.delivery.deliverer import Deliverer
 from shine_node.delivery.intake import Intake
+from shine_node.delivery.quotas import Quotas
 from shine_node.delivery.worker import Worker
 from shine_node.directory.lookup import Lookup
 from shine_node.directory.peers import PeerDirectory
@@ -25,6 +26,7 @@ from shine_node.protocol.access import AccessServer
 from shine_node.protocol.errors import Refusal, ShineError
 from shine_node.protocol.schedule import Schedule
 from shine_node.store.environment import Store
+from shine_node.store.guard import DiskGuard
 from shine_node.store.readers import Readers
 from shine_node.tls import Certificate
 
@@ -64,6 +66,8 @@ class Ground(NamedTuple):
     users: Users
     readers: Readers
     directory: PeerDirectory
+    quotas: Quotas
+    guard: DiskGuard
 
 
 def lay_ground(config: Config, clock: Clock, *, on_fatal: Callable[[], None]) -> Ground:
@@ -77,7 +81,13 @@ def lay_ground(config: Config, clock: Clock, *, on_fatal: Callable[[], None]) ->
         StoreError: the store cannot be opened.
     """
     map_size = config.storage.map_size_mib * 2**20
-    store = Store(_store_path(config), map_size=map_size, now_ms=clock.now_ms(), on_fatal=on_fatal)
+    store = Store(
+        _store_path(config),
+        map_size=map_size,
+        now_ms=clock.now_ms(),
+        on_fatal=on_fatal,
+        monotonic=clock.monotonic,
+    )
     crypto = CryptoPool(threads=config.crypto.threads, max_queue=config.crypto.max_queue)
     readers = Readers(store)
     directory = PeerDirectory(
@@ -88,7 +98,9 @@ def lay_ground(config: Config, clock: Clock, *, on_fatal: Callable[[], None]) ->
         refresh_seconds=config.server.pool.refresh_seconds,
     )
     users = Users(store=store, crypto=crypto, clock=clock, own_login=config.server.login)
-    return Ground(config, clock, store, crypto, users, readers, directory)
+    quotas = Quotas(limits=config.limits, store=store, clock=clock)
+    guard = DiskGuard(store, min_free_mib=config.storage.min_free_mib, clock=clock)
+    return Ground(config, clock, store, crypto, users, readers, directory, quotas, guard)
 
 
 def own_certificate(config: Config) -> Certificate | None:
@@ -149,6 +161,7 @@ def make_pool(ground: Ground, *, on_connected: Callable[[str], None]) -> Pool:
         clock=ground.clock,
         known_peers=ground.directory.known,
         on_connected=on_connected,
+        blocked=ground.config.limits.blocked_peers,
     )
 
 
@@ -205,6 +218,7 @@ def make_intake(ground: Ground, lookup: Lookup) -> Intake:
         schedule=Schedule(delivery.schedule_seconds),
         lease_ms=delivery.lease_ms,
         max_body_bytes=ground.config.limits.max_body_bytes,
+        quotas=ground.quotas,
     )
 
 
@@ -218,6 +232,7 @@ def make_catch_up(ground: Ground, lookup: Lookup, *, defect: Callable[[str], Ref
         clock=ground.clock,
         schedule=Schedule(ground.config.delivery.schedule_seconds),
         max_body_bytes=ground.config.limits.max_body_bytes,
+        quotas=ground.quotas,
         defect=defect,
     )
 
@@ -246,6 +261,7 @@ def make_deliverer(ground: Ground, pool: Pool, lookup: Lookup) -> Deliverer:
         schedule=Schedule(delivery.schedule_seconds),
         first_attempt_timeout_ms=delivery.first_attempt_timeout_ms,
         lease_ms=delivery.lease_ms,
+        quotas=ground.quotas,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from websockets.exceptions import ConnectionClosed
 
-from shine_node.api.limits import LARGE_FRAME, TokenBucket, decoding_cost
+from shine_node.api.limits import LARGE_FRAME, Share, TokenBucket, decoding_cost
 from shine_node.api.outbound import Outbound, Writer
 from shine_node.clock import Clock
 from shine_node.protocol.envelope import (
@@ -63,7 +63,7 @@ class Connection:
     Args:
         handlers: operation → handler.
         requests_per_second: ``limits.requestsPerSecond``; a large request counts as several.
-        heavy: what decoding large or intricate requests costs is counted here; other connections may share it.
+        share: what other connections of the address take their requests from too.
         address: the other side's address, for the log.
         max_outbound_bytes: ``limits.maxOutboundBytes``.
         user_agent: what the handshake says of the client.
@@ -77,7 +77,7 @@ class Connection:
         clock: Clock,
         requests_per_second: int,
         address: str,
-        heavy: TokenBucket | None = None,
+        share: Share | None = None,
         max_outbound_bytes: int = MAX_OUTBOUND_BYTES,
         user_agent: str = "",
     ) -> None:
@@ -97,7 +97,8 @@ class Connection:
         now = clock.monotonic()
         self._bucket = TokenBucket(requests_per_second, now)
         self._refusals = TokenBucket(requests_per_second, now)
-        self._heavy = heavy or TokenBucket(requests_per_second, now)
+        self._share = share or Share(TokenBucket(requests_per_second, now))
+        self._shared = self._share.clients
         self._tasks: set[asyncio.Task[None]] = set()
         self._bytes_under_way = 0
         self._room = asyncio.Event()
@@ -110,6 +111,7 @@ class Connection:
         self.hello = hello
         self._bucket.change_rate(requests_per_second)
         self._refusals.change_rate(requests_per_second)
+        self._shared = self._share.peers
 
     def need_hello(self) -> Hello:
         """Return what the peer has said of itself.
@@ -224,22 +226,27 @@ class Connection:
 
     def _over_rate(self, frame: str) -> RateLimited | None:
         now = self._clock.monotonic()
-        wait_ms = self._bucket.wait_ms(now) or (self._heavy.wait_ms(now) if len(frame) >= LARGE_FRAME else 0)
+        heavy, buckets = self._share.heavy, [bucket for bucket in (self._bucket, self._shared) if bucket is not None]
+        wait_ms = max(bucket.wait_ms(now) for bucket in buckets)
+        wait_ms = wait_ms or (heavy.wait_ms(now) if len(frame) >= LARGE_FRAME else 0)
         if not wait_ms:
             cost = decoding_cost(frame)
-            wait_ms = self._heavy.take(now, cost) if cost else 0
+            wait_ms = heavy.take(now, cost) if cost else 0
             if not wait_ms:
-                self._bucket.take(now, 1 + len(frame) // LARGE_FRAME)
+                for bucket in buckets:
+                    bucket.take(now, 1 + len(frame) // LARGE_FRAME)
         if not wait_ms:
             return None
         return RateLimited("too many requests, or too large ones: repeat this one later", {"retryAfterMs": wait_ms})
 
     async def _slow_down(self, size: int) -> None:
         """Read on later, where more has been refused than would be let through."""
-        wait_ms = self._refusals.wait_ms(self._clock.monotonic())
+        buckets = [bucket for bucket in (self._refusals, self._share.refusals) if bucket is not None]
+        wait_ms = max(bucket.wait_ms(self._clock.monotonic()) for bucket in buckets)
         if wait_ms:
             await self._clock.sleep(min(wait_ms / 1000, LONGEST_PAUSE_SECONDS))
-        self._refusals.take(self._clock.monotonic(), 1 + size // LARGE_FRAME)
+        for bucket in buckets:
+            bucket.take(self._clock.monotonic(), 1 + size // LARGE_FRAME)
 
     def _defect(self, request: Request) -> str:
         log.exception("a defect in %s", request.op)

@@ -19,9 +19,9 @@ from websockets.protocol import CONNECTING
 from shine_node.api.connection import Connection, Handler
 from shine_node.api.front import Front
 from shine_node.api.guarded import GuardedConnection
-from shine_node.api.limits import AddressBuckets, AddressCount
+from shine_node.api.limits import AddressCount, AddressShares
 from shine_node.api.pages import PageSet
-from shine_node.api.sockets import AcceptedSockets, Doorway, is_loopback, origin_of
+from shine_node.api.sockets import AcceptedSockets, Doorway, is_in, is_loopback, origin_of
 from shine_node.clock import Clock
 from shine_node.config import LimitsConfig, ListenAddress
 
@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 2
 GOING_AWAY = 1001
+POLICY_VIOLATION = 1008
 HANDSHAKE_SECONDS = 10
 PING_SECONDS = 30
 """A connection that says nothing is pinged this often, and ended if it is silent for as long again."""
@@ -68,7 +69,7 @@ class Endpoint:
         self._count = AddressCount(
             greatest=limits.max_connections, greatest_per_address=limits.max_connections_per_address
         )
-        self._heavy = AddressBuckets()
+        self._shares = AddressShares()
 
     @property
     def connections(self) -> int:
@@ -76,8 +77,16 @@ class Endpoint:
         return self._count.total
 
     def change_limits(self, limits: LimitsConfig) -> None:
-        """Go on with other limits, for connections that come from now on; the size of frames stays as it is."""
+        """Go on with other limits, for connections that come from now on; the size of frames stays as it is.
+
+        Those that may not be there any more are ended: of addresses that are blocked now, and of servers.
+        """
         self._limits = limits
+        for connection in self._connections:
+            if is_in(connection.address, limits.blocked_addresses):
+                connection.outbound.end(POLICY_VIOLATION, "this address is blocked here")
+            elif connection.hello is not None and connection.hello.server_login.lower() in limits.blocked_peers:
+                connection.outbound.end(POLICY_VIOLATION, "this server is blocked here")
         self._sockets.change_limits(limits)
         self._count.change(greatest=limits.max_connections, greatest_per_address=limits.max_connections_per_address)
 
@@ -154,11 +163,14 @@ class Endpoint:
         )
 
     def _admit(self, websocket: ServerConnection, request: Request) -> Response | None:
-        """Answer a request that is for one connection too many."""
+        """Answer a request that is for one connection too many, or comes through a proxy from a blocked address."""
         # ``Origin`` is not looked at. It would keep pages of other sites from using what a browser adds by itself to
         # whatever it sends here, such as cookies; there is no such thing: each connection is a stranger's until it
         # proves a key, and anybody may write a client, also one that is a page elsewhere.
-        refusal = self._count.refusal(origin_of(_address(websocket, request)))
+        address = _address(websocket, request)
+        if is_in(address, self._limits.blocked_addresses):
+            return websocket.respond(http.HTTPStatus.FORBIDDEN, "This address is blocked here.\n")
+        refusal = self._count.refusal(origin_of(address))
         if refusal is not None:
             return websocket.respond(http.HTTPStatus.SERVICE_UNAVAILABLE, refusal)
         return None
@@ -170,7 +182,8 @@ class Endpoint:
         address = _address(websocket, request)
         origin = origin_of(address)
         self._count.add(origin)
-        heavy = self._heavy.join(origin, self._limits.peer_requests_per_second, self._clock.monotonic())
+        counted = not is_loopback(address)
+        share = self._shares.join(origin, self._limits, self._clock.monotonic(), counted=counted)
         try:
             connection = Connection(
                 websocket,
@@ -178,7 +191,7 @@ class Endpoint:
                 clock=self._clock,
                 requests_per_second=self._limits.requests_per_second,
                 address=address,
-                heavy=heavy,
+                share=share,
                 max_outbound_bytes=self._limits.max_outbound_bytes,
                 user_agent=user_agent(request.headers.get_all("User-Agent")),
             )
@@ -191,7 +204,7 @@ class Endpoint:
             log.exception("a defect in the connection of %s", address)
         finally:
             self._count.remove(origin)
-            self._heavy.leave(origin, self._clock.monotonic())
+            self._shares.leave(origin, self._clock.monotonic(), counted=counted)
 
 
 def client_address(remote: str, forwarded: Sequence[str]) -> str:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import NamedTuple
 
-__all__ = ["LARGE_FRAME", "AddressBuckets", "AddressCount", "TokenBucket", "decoding_cost"]
+from shine_node.config import LimitsConfig
+
+__all__ = ["LARGE_FRAME", "AddressBuckets", "AddressCount", "AddressShares", "Share", "TokenBucket", "decoding_cost"]
 
 LARGE_FRAME = 16384
 """Characters; what a frame costs more than this is counted in the same portions."""
@@ -91,6 +94,49 @@ class AddressBuckets:
     def _forget(self, address: str, now: float) -> None:
         if self._buckets[address].is_full(now):
             del self._buckets[address]
+
+
+class Share(NamedTuple):
+    """What all connections of an address take their requests from, beside what each has for itself.
+
+    ``heavy`` is for what decoding takes; ``clients`` and ``peers`` are for requests, as long as a connection has not
+    introduced itself and from then on; ``refusals`` is for what one is told who does not heed refusals. Without a
+    bucket nothing is counted together.
+    """
+
+    heavy: TokenBucket
+    clients: TokenBucket | None = None
+    peers: TokenBucket | None = None
+    refusals: TokenBucket | None = None
+
+
+class AddressShares:
+    """The shares of all addresses that have connections, or owe something yet."""
+
+    def __init__(self) -> None:
+        self._heavy = AddressBuckets()
+        self._requests = (AddressBuckets(), AddressBuckets(), AddressBuckets())
+
+    def join(self, origin: str, limits: LimitsConfig, now: float, *, counted: bool) -> Share:
+        """Return the share of an address for one more connection.
+
+        Args:
+            origin: what counts as one address.
+            counted: whether its requests count together; not those of a proxy that does not say whose they are.
+        """
+        heavy = self._heavy.join(origin, limits.peer_requests_per_second, now)
+        if not counted:
+            return Share(heavy)
+        clients, peers = limits.requests_per_second_per_address, limits.peer_requests_per_second
+        rates = zip(self._requests, (clients, peers, clients), strict=True)
+        return Share(heavy, *(buckets.join(origin, rate, now) for buckets, rate in rates))
+
+    def leave(self, origin: str, now: float, *, counted: bool) -> None:
+        """Take note that one of the connections has gone; ``counted`` as when it came."""
+        self._heavy.leave(origin, now)
+        if counted:
+            for buckets in self._requests:
+                buckets.leave(origin, now)
 
 
 class AddressCount:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shine_node.api.connection import Connection, Handler
+from shine_node.api.sockets import is_loopback, origin_of
 from shine_node.delivery.deliverer import Deliverer
 from shine_node.delivery.intake import Intake
 from shine_node.delivery.status import DeliveryStatus
@@ -38,7 +39,10 @@ class MessageOperations:
     async def send_message_pair(self, connection: Connection, payload: dict[str, Any]) -> Mapping[str, object]:
         """Take a client's pair; the answer waits for its first attempt, within bounds."""
         accepted = await self._intake.send_pair(
-            read_base64(payload, "incomingBlobB64"), read_base64(payload, "outgoingBlobB64"), origin=connection
+            read_base64(payload, "incomingBlobB64"),
+            read_base64(payload, "outgoingBlobB64"),
+            origin=connection,
+            source=_source(connection),
         )
         state = await self._deliverer.send(accepted)
         incoming, outgoing = accepted.pair
@@ -54,7 +58,8 @@ class MessageOperations:
     async def receive_incoming_message(self, connection: Connection, payload: dict[str, Any]) -> Mapping[str, object]:
         """Take a recipient's copy from the sender's server."""
         read_optional_text(payload, "sourceServerLogin")
-        container, _ = await self._intake.receive_incoming(read_base64(payload, "incomingBlobB64"))
+        blob = read_base64(payload, "incomingBlobB64")
+        container, _ = await self._intake.receive_incoming(blob, source=_source(connection))
         return {"incomingKey": str(container.key)}
 
     async def receive_outcoming_message(self, connection: Connection, payload: dict[str, Any]) -> Mapping[str, object]:
@@ -62,7 +67,10 @@ class MessageOperations:
         read_optional_text(payload, "sourceServerLogin")
         peer = connection.hello.server_login if connection.hello is not None else None
         accepted = await self._intake.receive_pair(
-            read_base64(payload, "incomingBlobB64"), read_base64(payload, "outgoingBlobB64"), from_server=peer
+            read_base64(payload, "incomingBlobB64"),
+            read_base64(payload, "outgoingBlobB64"),
+            from_server=peer,
+            source=_source(connection),
         )
         self._deliverer.receive(accepted)
         return {"outgoingKey": str(accepted.pair.outgoing.key)}
@@ -76,3 +84,8 @@ class MessageOperations:
         if revision_ms is not None:
             answer["revisionMs"] = revision_ms
         return answer
+
+
+def _source(connection: Connection) -> str | None:
+    """Return what counts as one source; ``None`` for a proxy on this machine that does not say whose it is."""
+    return None if is_loopback(connection.address) else origin_of(connection.address)

@@ -9,9 +9,12 @@ from shine_node import __version__
 from shine_node.api.connection import Connection, Handler
 from shine_node.clock import Clock
 from shine_node.config import Config
+from shine_node.protocol.errors import Forbidden
 from shine_node.protocol.hello import hello_payload, parse_hello
 
 __all__ = ["ServiceOperations"]
+
+POLICY_VIOLATION = 1008
 
 
 class ServiceOperations:
@@ -51,8 +54,14 @@ class ServiceOperations:
         }
 
     async def server_hello(self, connection: Connection, payload: dict[str, Any]) -> Mapping[str, object]:
-        """Take note of who the peer says it is; its word is taken on trust for now (seed 003 §1)."""
+        """Take note of who the peer says it is; its word is taken on trust for now (seed 003 §1).
+
+        One that the operator has blocked is refused with 403, and its connection ends.
+        """
         hello = parse_hello(payload)
+        if hello.server_login.lower() in self.config.limits.blocked_peers:
+            connection.end_after_answer(POLICY_VIOLATION, "this server is blocked here")
+            raise Forbidden("the operator of this server has blocked yours")
         connection.introduce(hello, self.config.limits.peer_requests_per_second)
         self._peer_arrived(hello.server_login)
         return {"accepted": True, **hello_payload(self.config.server.login)}

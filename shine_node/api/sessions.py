@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from shine_node.api.connection import Connection, Handler, LiveSession
+from shine_node.api.failed_logins import FailedLogins
 from shine_node.api.live import Live
 from shine_node.clock import Clock
 from shine_node.directory.users import Users
@@ -45,23 +46,28 @@ class SessionOperations:
     Args:
         live: gets each connection that has proven its session.
         verify: checks signatures away from the event loop.
+        failed: makes those wait whose log-ins fail too often.
     """
 
-    def __init__(self, *, store: Store, users: Users, clock: Clock, live: Live, verify: Verify) -> None:
+    def __init__(
+        self, *, store: Store, users: Users, clock: Clock, live: Live, verify: Verify, failed: FailedLogins
+    ) -> None:
         self._store = store
         self._users = users
         self._clock = clock
         self._live = live
         self._verify = verify
+        self._failed = failed
 
     @property
     def handlers(self) -> dict[str, Handler]:
         """The operations by name."""
+        guard = self._failed.guard
         return {
-            "AuthChallenge": self.auth_challenge,
-            "CreateAuthSession": self.create_auth_session,
-            "SessionChallenge": self.session_challenge,
-            "SessionLogin": self.session_login,
+            "AuthChallenge": guard(self.auth_challenge, "login"),
+            "CreateAuthSession": guard(self.create_auth_session, "login"),
+            "SessionChallenge": guard(self.session_challenge, "sessionId"),
+            "SessionLogin": guard(self.session_login, "sessionId"),
             "ListSessions": self.list_sessions,
             "CloseActiveSession": self.close_active_session,
         }

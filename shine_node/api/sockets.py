@@ -9,16 +9,16 @@ import logging
 import resource
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import cast
 
 from shine_node.api.front import Front
 from shine_node.api.guarded import GuardedConnection
 from shine_node.api.limits import AddressCount
-from shine_node.config import LimitsConfig
+from shine_node.config import LimitsConfig, Network
 
-__all__ = ["AcceptedSockets", "Doorway", "is_loopback", "most_sockets", "origin_of"]
+__all__ = ["AcceptedSockets", "Doorway", "is_in", "is_loopback", "most_sockets", "origin_of"]
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +47,12 @@ def is_loopback(host: str) -> bool:
     return found is not None and found.is_loopback
 
 
+def is_in(host: str, networks: Sequence[Network]) -> bool:
+    """Say whether an address is in one of some networks."""
+    found = _address(host) if networks else None
+    return found is not None and any(found in network for network in networks)
+
+
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         found = ipaddress.ip_address(text)
@@ -71,6 +77,7 @@ class AcceptedSockets:
             greatest=most_sockets(limits.max_connections),
             greatest_per_address=most_sockets(limits.max_connections_per_address),
         )
+        self._blocked = limits.blocked_addresses
         self._most_files = most_files or _most_files
         self._inside: dict[Doorway, str] = {}
         self._told = False
@@ -88,6 +95,7 @@ class AcceptedSockets:
 
     def change_limits(self, limits: LimitsConfig) -> None:
         """Go on with other limits; who is connected stays."""
+        self._blocked = limits.blocked_addresses
         self._count.change(
             greatest=most_sockets(limits.max_connections),
             greatest_per_address=most_sockets(limits.max_connections_per_address),
@@ -98,11 +106,13 @@ class AcceptedSockets:
         self._closed = True
 
     def add(self, doorway: Doorway, transport: asyncio.BaseTransport) -> bool:
-        """Count a socket, or say that it is too many; then it should be closed at once."""
+        """Count a socket, or say that it is too many or of a blocked address; then it should be closed at once."""
         peer, sock = transport.get_extra_info("peername"), transport.get_extra_info("socket")
         remote = str(peer[0]) if peer else "unknown"
         origin = None if is_loopback(remote) else origin_of(remote)
-        if self._closed or self._count.refusal(origin) or self._no_files_left(sock.fileno()):
+        if self._closed or is_in(remote, self._blocked) or self._count.refusal(origin):
+            return False
+        if self._no_files_left(sock.fileno()):
             return False
         self._inside[doorway] = origin or remote
         self._count.add(origin or remote)

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 
 from shine_node import __version__
-<<<<<<< HEAD
 from shine_node.cli import (
     account,
     backup,
+    block,
     check,
     export,
     import_,
@@ -25,9 +25,6 @@ from shine_node.cli import (
     user,
     watch,
 )
-=======
-from shine_node.cli import account, check, inbox, init, reload, run, send, status, user, watch
->>>>>>> ops
 from shine_node.cli.common import REFUSED, UNUSABLE, SubCommands, complain, drop_output
 
 __all__ = ["build_parser", "run_command"]
@@ -65,17 +62,15 @@ def build_parser() -> argparse.ArgumentParser:
     user.add_parser(commands)
     status.add_parser(commands)
     reload.add_parser(commands)
-<<<<<<< HEAD
     backup.add_parser(commands)
     restore.add_parser(commands)
     export.add_parser(commands)
     import_.add_parser(commands)
-=======
->>>>>>> ops
     account.add_parser(commands)
     send.add_parser(commands)
     inbox.add_parser(commands)
     watch.add_parser(commands)
+    block.add_parser(commands)
     return parser
 
 

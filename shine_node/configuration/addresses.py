@@ -1,21 +1,24 @@
-"""The kinds of values that say who and where a server is: logins, URLs, addresses to listen on."""
+"""The kinds of values that say who and where somebody is: logins, URLs, addresses and networks."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from shine_node.configuration.kinds import HIDDEN, BadValue, Kind, Surroundings, text_of
-from shine_node.configuration.model import ListenAddress
+from shine_node.configuration.model import ListenAddress, Network
 from shine_node.configuration.toml import is_list
 from shine_node.protocol.access import MAX_URL_CHARACTERS, is_server_url
 from shine_node.protocol.logins import is_login
 
-__all__ = ["Listen", "Login", "Url", "is_placeholder"]
+__all__ = ["Listen", "Login", "Logins", "Networks", "Url", "is_placeholder"]
 
 MAX_LISTEN_ADDRESSES = 16
+MAX_BLOCKED = 1000
+"""Entries of a list of logins or networks."""
 _LISTEN = re.compile(r"(?:\[(?P<six>[^\[\]]+)\]|(?P<host>[^:\[\]]*)):(?P<port>[0-9]{1,5})")
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9\-]*[A-Za-z0-9])?"
 _HOST_NAME = re.compile(rf"(?!.{{254}}){_LABEL}(?:\.{_LABEL})*")
@@ -105,6 +108,49 @@ class Listen(Kind):
                     raise BadValue(f"takes port {address.port} twice")
             addresses.append(address)
         return tuple(addresses)
+
+
+@dataclass(frozen=True, slots=True)
+class Logins(Kind):
+    """A list of logins, of which none may be meant by two."""
+
+    @property
+    def expected(self) -> str:
+        """The grammar."""
+        return f"a list of at most {MAX_BLOCKED} logins in quotes"
+
+    def parse(self, value: object, around: Surroundings) -> frozenset[str]:
+        """Return the logins in lower case."""
+        entries = _entries(value)
+        if not all(is_login(text_of(entry)) for entry in entries):
+            raise BadValue("has an entry that is no login")
+        return frozenset(text_of(entry).lower() for entry in entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Networks(Kind):
+    """A list of IP addresses, and of networks with the length of their prefix."""
+
+    @property
+    def expected(self) -> str:
+        """The grammar."""
+        return f'a list of at most {MAX_BLOCKED} addresses or networks in quotes, "192.0.2.7" or "2001:db8::/32"'
+
+    def parse(self, value: object, around: Surroundings) -> tuple[Network, ...]:
+        """Return the networks; an address is one of a single address."""
+        entries = [text_of(entry) for entry in _entries(value)]
+        try:
+            return tuple(ipaddress.ip_network(entry) for entry in entries)
+        except ValueError as error:
+            raise BadValue(f"has an entry that is no network: {error}") from None
+
+
+def _entries(value: object) -> Sequence[object]:
+    if not is_list(value):
+        raise BadValue("is no list")
+    if len(value) > MAX_BLOCKED:
+        raise BadValue(f"has {len(value)} entries")
+    return value
 
 
 def _listen_address(text: str) -> ListenAddress:

@@ -5,6 +5,7 @@ What each option means, its default and its range stand in ``options.py`` and no
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +17,7 @@ __all__ = [
     "LimitsConfig",
     "ListenAddress",
     "LogConfig",
+    "Network",
     "PoolConfig",
     "RegistrationConfig",
     "ServerConfig",
@@ -23,6 +25,8 @@ __all__ = [
     "SyncConfig",
     "SyncServer",
 ]
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +122,10 @@ class CryptoConfig:
 
 @dataclass(frozen=True, slots=True)
 class StorageConfig:
-    """``[storage]``: the store's file."""
+    """``[storage]``: the store's file, and its disk."""
 
     map_size_mib: int
+    min_free_mib: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +139,7 @@ class RegistrationConfig:
 
 @dataclass(frozen=True, slots=True)
 class LimitsConfig:
-    """``[limits]``: what one client, peer or message may take."""
+    """``[limits]``: what one client, peer, user or message may take; 0 is no limit, logins are in lower case."""
 
     max_body_bytes: int
     max_block_bytes: int
@@ -144,6 +149,13 @@ class LimitsConfig:
     requests_per_second: int
     peer_requests_per_second: int
     max_outbound_bytes: int
+    requests_per_second_per_address: int
+    failed_logins: int
+    max_stored_mib_per_user: int
+    max_messages_per_day: int
+    messages_per_minute_per_sender: int
+    blocked_peers: frozenset[str]
+    blocked_addresses: tuple[Network, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from shine_node.configuration.addresses import Listen, Login, Url
+from shine_node.configuration.addresses import Listen, Login, Logins, Networks, Url
 from shine_node.configuration.kinds import (
     Choice,
     Credential,
@@ -33,7 +33,7 @@ REQUIRED = None
 PEERS = "sync_servers"
 """The one section of which there may be several: ``[[sync_servers]]``."""
 
-Value = str | int | bool | list[int] | None
+Value = str | int | bool | list[int] | list[str] | None
 
 
 class Section(NamedTuple):
@@ -88,7 +88,7 @@ SECTIONS = (
     Section("crypto", "The threads that check signatures."),
     Section("storage", "The store, one file in dataDir."),
     Section("registration", "Who may become a user of this server."),
-    Section("limits", "What one client, one peer or one message may take."),
+    Section("limits", "What one client, one peer, one user or one message may take."),
     Section("log", "The log, on standard error."),
 )
 
@@ -290,6 +290,14 @@ OPTIONS = (
         "The greatest size of the store, MiB: address space, not disk. It is fixed when the store is opened.",
     ),
     Option(
+        "storage",
+        "minFreeMiB",
+        Number(0, 16777216),
+        128,
+        "MiB of the disk that stay free: with less, new messages are refused, and all else goes on. 0 is no such rule.",
+        reloads=True,
+    ),
+    Option(
         "registration",
         "mode",
         Choice(("open", "token", "closed")),
@@ -352,6 +360,65 @@ OPTIONS = (
         Number(65536, 1073741824),
         4194304,
         "Bytes that may wait for a client that reads slowly; at more it is disconnected, and comes again.",
+        reloads=True,
+    ),
+    Option(
+        "limits",
+        "requestsPerSecondPerAddress",
+        Number(1, 1000000),
+        1000,
+        "Requests in a second of all clients of one address together; of IPv6, of one network of 64 bits. For servers "
+        "it is peerRequestsPerSecond.",
+        reloads=True,
+    ),
+    Option(
+        "limits",
+        "failedLogins",
+        Number(0, 1000000),
+        20,
+        "Log-ins from one address that may fail in ten minutes, a quarter of them of one user. Nobody else waits for "
+        "them. 0 is no limit.",
+        reloads=True,
+    ),
+    Option(
+        "limits",
+        "maxStoredMiBPerUser",
+        Number(0, 16777216),
+        0,
+        "MiB of messages that are kept for one user of this server. Nobody's old messages are removed. 0 is no limit.",
+        reloads=True,
+    ),
+    Option(
+        "limits",
+        "maxMessagesPerDay",
+        Number(0, 1000000000),
+        0,
+        "Messages and edits that one user may send through this server from midnight to midnight, UTC. 0 is no limit.",
+        reloads=True,
+    ),
+    Option(
+        "limits",
+        "messagesPerMinutePerSender",
+        Number(0, 1000000),
+        240,
+        "Messages and edits in a minute from one sender to one user of this server, wherever they come from. "
+        "0 is no limit.",
+        reloads=True,
+    ),
+    Option(
+        "limits",
+        "blockedPeers",
+        Logins(),
+        [],
+        "Servers that are not spoken to: the logins that they say in their greetings.",
+        reloads=True,
+    ),
+    Option(
+        "limits",
+        "blockedAddresses",
+        Networks(),
+        [],
+        "Addresses and networks that may not connect; behind a proxy, those that it names.",
         reloads=True,
     ),
     Option(

@@ -7,9 +7,10 @@ import contextlib
 import logging
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Protocol
 
+from shine_node.crypto.fairness import FairQueue
 from shine_node.protocol.errors import ServerBusy
 from shine_node.protocol.signatures import is_signed_by
 
@@ -30,13 +31,15 @@ Check = tuple[bytes, bytes, bytes]
 class Submission:
     """The checks of one request: all must hold. ``failed`` is the index of the first that does not, once checked.
 
-    Subclasses carry what their sink needs.
+    ``source`` is whoever asks for it, ``None`` where that is not known; sources take turns. Subclasses carry what their
+    sink needs.
     """
 
-    __slots__ = ("checks", "failed")
+    __slots__ = ("checks", "failed", "source")
 
-    def __init__(self, checks: Sequence[Check]) -> None:
+    def __init__(self, checks: Sequence[Check], source: Hashable = None) -> None:
         self.checks = checks
+        self.source = source
         self.failed: int | None = None
 
 
@@ -51,8 +54,10 @@ class CryptoPool:
     """Checks signatures on a fixed number of threads, with a bounded queue.
 
     A thread takes what is waiting, up to ``MAX_BATCH`` submissions, checks it and hands it on as one batch: batches
-    form by themselves under load, and a single submission waits for nobody. What can wait is checked when nothing else
-    is there to be checked, and by one thread at a time: the others, and the processor's time, are for what cannot.
+    form by themselves under load, and a single submission waits for nobody. Sources take turns, and none of them has
+    more than half of what may wait, so that a noisy one is in nobody's way but its own. What can wait is checked when
+    nothing else is there to be checked, and by one thread at a time: the others, and the processor's time, are for what
+    cannot.
 
     Args:
         threads: how many, ``crypto.threads``.
@@ -61,7 +66,7 @@ class CryptoPool:
 
     def __init__(self, *, threads: int, max_queue: int) -> None:
         self._max_queue = max_queue
-        self._waiting: deque[tuple[CheckedSink, Submission]] = deque()
+        self._waiting: FairQueue[tuple[CheckedSink, Submission]] = FairQueue()
         self._later: deque[tuple[CheckedSink, Submission]] = deque()
         self._later_taken = False
         """Whether a thread checks some of what can wait."""
@@ -100,10 +105,13 @@ class CryptoPool:
             ServerBusy: the queue is full, at once; none of these was queued.
         """
         with self._wake:
-            if self._stopping or self.waiting + len(submissions) > self._max_queue:
+            if self._stopping or self.waiting + len(submissions) > self._max_queue or self._has_half(submissions):
                 raise ServerBusy("too many signatures are waiting to be checked", {"retryAfterMs": 1000})
-            queue = self._later if later else self._waiting
-            queue.extend((sink, submission) for submission in submissions)
+            if later:
+                self._later.extend((sink, submission) for submission in submissions)
+            else:
+                for submission in submissions:
+                    self._waiting.put(submission.source, (sink, submission))
             self._wake.notify()
 
     async def verify(self, checks: Sequence[Check]) -> int | None:
@@ -139,6 +147,11 @@ class CryptoPool:
                 except Exception:  # a thread that ends would be missed for good
                     log.exception("checked signatures were not taken")
 
+    def _has_half(self, submissions: Sequence[Submission]) -> bool:
+        """Say whether a source has half of what may wait already."""
+        sources = {submission.source for submission in submissions} - {None}
+        return any(self._waiting.waiting_of(source) > self._max_queue // 2 for source in sources)
+
     @property
     def _ready(self) -> bool:
         """Whether there is something for one more thread."""
@@ -151,7 +164,7 @@ class CryptoPool:
             return [self._later.popleft() for _ in range(min(len(self._later), MAX_BATCH_LATER))], True
         self._passed_over += bool(self._later) and not self._later_taken
         share = -(-len(self._waiting) // len(self._threads))
-        return [self._waiting.popleft() for _ in range(min(share, MAX_BATCH))], False
+        return self._waiting.take(min(share, MAX_BATCH)), False
 
 
 def first_wrong(checks: Sequence[Check]) -> int | None:

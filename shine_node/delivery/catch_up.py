@@ -11,6 +11,7 @@ from functools import partial
 from shine_node.clock import Clock
 from shine_node.crypto.pool import CryptoPool, Submission
 from shine_node.delivery.admission import bad_signature, find_stored, known_user, must_be_here, parse_timely_pair
+from shine_node.delivery.quotas import Quotas
 from shine_node.directory.lookup import Lookup
 from shine_node.directory.users import Users
 from shine_node.protocol.container import PEER_AHEAD_MS, Container, check_clock
@@ -37,6 +38,7 @@ class CatchUp:
 
     Args:
         max_body_bytes: ``limits.maxBodyBytes``.
+        quotas: what recipients of pairs take who are users of this server; the entries themselves are always taken.
         defect: told the server whose entry has met a defect, while that is being raised; returns what is said of it.
     """
 
@@ -50,6 +52,7 @@ class CatchUp:
         clock: Clock,
         schedule: Schedule,
         max_body_bytes: int,
+        quotas: Quotas,
         defect: Callable[[str], Refusal],
     ) -> None:
         self._store = store
@@ -59,6 +62,7 @@ class CatchUp:
         self._clock = clock
         self._schedule = schedule
         self._max_body_bytes = max_body_bytes
+        self._quotas = quotas
         self._defect = defect
 
     async def take(self, entries: Sequence[tuple[str, Sequence[bytes]]], *, from_server: str) -> list[Refusal | None]:
@@ -70,6 +74,10 @@ class CatchUp:
             entries: whose each is said to be, in lower case, and its copies: a pair, or a recipient's copy.
             from_server: the peer that gives them.
         """
+        try:
+            self._store.check_room()
+        except StorageFull as full:
+            return [full] * len(entries)
         now_ms = self._clock.now_ms()
         refusals: list[Refusal | None] = []
         begun: list[_Entry] = []
@@ -126,7 +134,8 @@ class CatchUp:
 
     async def _check_and_store(self, entries: Sequence[_Entry], put: Put) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        stretch = _Stretch(self._store, len(entries), Job(partial(_put_all, entries, put), future))
+        size = sum(len(copy.blob) for entry in entries for copy in entry.copies)
+        stretch = _Stretch(self._store, len(entries), Job(partial(_put_all, entries, put), future, size=size))
         try:
             self._crypto.submit(entries, stretch, later=True)
         except ServerBusy:
@@ -142,7 +151,7 @@ class CatchUp:
 
     def _put(self, now_ms: int, from_server: str) -> Put:
         """Return what stores an entry, in a transaction that may be run twice."""
-        own_login = self._users.own_login
+        own_login, gate = self._users.own_login, self._quotas.gate(own=False, live=False)
 
         def put(txn: Transaction, copies: Sequence[Container]) -> None:
             if not isinstance(copies, Pair):
@@ -158,6 +167,7 @@ class CatchUp:
                 own_login=own_login,
                 settling=joins is None,
                 from_server=from_server,
+                gate=gate,
             )
 
         return put

@@ -11,6 +11,7 @@ from shine_node.delivery.attempts import Attempts, Copies
 from shine_node.delivery.background import Background
 from shine_node.delivery.claims import Claims
 from shine_node.delivery.intake import Accepted
+from shine_node.delivery.quotas import Quotas
 from shine_node.directory.lookup import Lookup
 from shine_node.directory.users import Users
 from shine_node.peers.asking import Peers
@@ -41,6 +42,7 @@ class Deliverer:
     Args:
         first_attempt_timeout_ms: how long the answer of a request waits for its first attempt.
         lease_ms: ``delivery.leaseMs``.
+        quotas: what users of this server take.
     """
 
     def __init__(
@@ -54,8 +56,10 @@ class Deliverer:
         schedule: Schedule,
         first_attempt_timeout_ms: int,
         lease_ms: int,
+        quotas: Quotas,
     ) -> None:
         self._store = store
+        self._quotas = quotas
         self._users = users
         self._lookup = lookup
         self._clock = clock
@@ -234,13 +238,23 @@ class Deliverer:
             store_incoming(txn, copy, now_ms=now_ms, own_login=own)
 
     async def _reach_recipient(self, copies: Copies) -> bool:
-        """Call the recipient's servers; where this one has become one of them, storing it here is success enough."""
+        """Call the recipient's servers; where this one is one of them, storing it here is success enough."""
         own, to_login = self._users.own_login, copies.message.to_login
         if any(route.server_login.lower() == own for route in self._users.routes(to_login)):
             now_ms = self._clock.now_ms()
             copy = parse_container(copies.incoming, max_body_bytes=len(copies.incoming))
-            await self._store.write(lambda txn: store_incoming(txn, copy, now_ms=now_ms, own_login=own))
-            return True
+            gate = self._quotas.gate(own=True, live=True)
+
+            def work(txn: Transaction) -> bool:
+                try:
+                    store_incoming(txn, copy, now_ms=now_ms, own_login=own, gate=gate)
+                except Refusal as refusal:  # the gate's: nothing was written yet
+                    log.debug("not stored here: %s", refusal)
+                    return False
+                return True
+
+            if await self._store.write(work, size=len(copy.blob)):
+                return True
         return await self._attempts.call_recipient(copies)
 
     async def _settle(self, claim: Claim, delivered: bool, *, awaited: bool) -> DeliveryState | None:

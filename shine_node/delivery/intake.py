@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
 from shine_node.clock import Clock
 from shine_node.crypto.pool import Check, CryptoPool, Submission
 from shine_node.delivery.admission import bad_signature, find_stored, known_user, must_be_here, parse_timely_pair
+from shine_node.delivery.quotas import Quotas
 from shine_node.directory.lookup import Lookup
 from shine_node.directory.users import Users
 from shine_node.protocol.access import User
@@ -45,6 +46,7 @@ class Intake:
     Args:
         lease_ms: how long the first attempt of a new pair may take until its claim ends.
         max_body_bytes: ``limits.maxBodyBytes``.
+        quotas: what users may store and send.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Intake:
         schedule: Schedule,
         lease_ms: int,
         max_body_bytes: int,
+        quotas: Quotas,
     ) -> None:
         self._store = store
         self._crypto = crypto
@@ -67,13 +70,17 @@ class Intake:
         self._schedule = schedule
         self._lease_ms = lease_ms
         self._max_body_bytes = max_body_bytes
+        self._quotas = quotas
         self._gathered: list[_Checked] = []
 
-    async def send_pair(self, incoming_blob: bytes, outgoing_blob: bytes, *, origin: object = None) -> Accepted:
+    async def send_pair(
+        self, incoming_blob: bytes, outgoing_blob: bytes, *, origin: object = None, source: Hashable = None
+    ) -> Accepted:
         """Take a pair from a client: ``SendMessagePair``, steps 1 and 2 (§5.2).
 
         Args:
             origin: whose request it is, for those who are told of what it changes.
+            source: from where it comes: sources take turns.
 
         Raises:
             Refusal: any of §2's; nothing was stored.
@@ -83,9 +90,12 @@ class Intake:
         await self._find(pair.incoming.message.to_login, "the recipient")
         must_be_here(self._users, sender)
         key = sender.fresh_key_at(pair.incoming.effective_ms)
-        return Accepted(pair, await self._take(pair, key, self._pair_work(pair, from_client=True), origin=origin))
+        work = self._pair_work(pair, from_client=True)
+        return Accepted(pair, await self._take(pair, key, work, origin=origin, source=source))
 
-    async def receive_pair(self, incoming_blob: bytes, outgoing_blob: bytes, *, from_server: str | None) -> Accepted:
+    async def receive_pair(
+        self, incoming_blob: bytes, outgoing_blob: bytes, *, from_server: str | None, source: Hashable = None
+    ) -> Accepted:
         """Take a pair from a server: ``ReceiveOutcomingMessage`` (§5.4).
 
         The recipient may be unknown here: both signatures are the sender's.
@@ -93,6 +103,7 @@ class Intake:
         Args:
             from_server: the login of the peer that the connection's ``ServerHello`` names. The owner's other server
                 need not learn from here what it brought (§6).
+            source: as for ``send_pair``.
 
         Raises:
             Refusal: any of §2's; nothing was stored.
@@ -102,10 +113,13 @@ class Intake:
         must_be_here(self._users, sender)
         key = sender.device_key_at(pair.incoming.effective_ms)
         work = self._pair_work(pair, from_client=False, from_server=from_server)
-        return Accepted(pair, await self._take(pair, key, work))
+        return Accepted(pair, await self._take(pair, key, work, source=source))
 
-    async def receive_incoming(self, blob: bytes) -> tuple[Container, Stored]:
+    async def receive_incoming(self, blob: bytes, *, source: Hashable = None) -> tuple[Container, Stored]:
         """Take a recipient's copy from a server: ``ReceiveIncomingMessage`` (§5.4).
+
+        Args:
+            source: as for ``send_pair``.
 
         Raises:
             Refusal: any of §2's; nothing was stored.
@@ -116,10 +130,12 @@ class Intake:
         sender = known_user(self._users, container.message.from_login, "the sender")
         must_be_here(self._users, known_user(self._users, container.message.to_login, "the recipient"))
         key = sender.device_key_at(container.effective_ms)
-        own_login = self._users.own_login
-        return container, await self._take(
-            (container,), key, lambda txn: store_incoming(txn, container, now_ms=now_ms, own_login=own_login)
-        )
+        own_login, gate = self._users.own_login, self._quotas.gate(own=True, live=True)
+
+        def work(txn: Transaction) -> Stored:
+            return store_incoming(txn, container, now_ms=now_ms, own_login=own_login, gate=gate)
+
+        return container, await self._take((container,), key, work, source=source)
 
     def _parse(self, incoming_blob: bytes, outgoing_blob: bytes, ahead_ms: int) -> Pair:
         return parse_timely_pair(
@@ -144,6 +160,7 @@ class Intake:
         work: Callable[[Transaction], Stored],
         *,
         origin: object = None,
+        source: Hashable = None,
     ) -> Stored:
         """Check the signatures of all copies and store them.
 
@@ -154,7 +171,13 @@ class Intake:
             if key is None:
                 raise BadSignature("the device key of that time has been replaced: sign with the newest one")
             checks = [(key, copy.signed_part, copy.signature) for copy in copies]
-            return await self._check_and_store(checks, work, origin)
+            job = Job(
+                work,
+                asyncio.get_running_loop().create_future(),
+                origin,
+                size=sum(len(copy.blob) for copy in copies),
+            )
+            return await self._check_and_store(_Checked(checks, job, source))
         except BadSignature:
             row = find_stored(self._store, copies)
             if row is None:
@@ -169,6 +192,9 @@ class Intake:
         delivery = OpenDelivery(now_ms, 0, now_ms, now_ms + self._lease_ms)
         unrouted = None if first.next_at_ms is None else OpenDelivery(now_ms, 1, first.next_at_ms, 0)
         own_login = self._users.own_login
+        # The sender's other server has accepted it; who that is is taken on trust, as all that a peer says of itself.
+        trusted = from_server is not None and self._users.shares(pair.incoming.message.from_login, from_server)
+        gate = self._quotas.gate(own=not trusted, live=True)
 
         def work(txn: Transaction) -> Stored:
             return store_pair(
@@ -180,18 +206,16 @@ class Intake:
                 own_login=own_login,
                 unrouted=unrouted,
                 from_server=from_server,
+                gate=gate,
+                counts=not trusted,
             )
 
         return work
 
-    def _check_and_store(
-        self, checks: list[Check], work: Callable[[Transaction], Stored], origin: object
-    ) -> asyncio.Future[Stored]:
-        loop = asyncio.get_running_loop()
-        submission = _Checked(checks, Job(work, loop.create_future(), origin))
+    def _check_and_store(self, submission: _Checked) -> asyncio.Future[Stored]:
         if not self._gathered:
             # What arrives within this turn of the loop goes to the pool together.
-            loop.call_soon(self._hand_over)
+            asyncio.get_running_loop().call_soon(self._hand_over)
         self._gathered.append(submission)
         return submission.job.future
 
@@ -239,8 +263,8 @@ class _Checked(Submission):
 
     __slots__ = ("job", "turn")
 
-    def __init__(self, checks: list[Check], job: Job[Any]) -> None:
-        super().__init__(checks)
+    def __init__(self, checks: list[Check], job: Job[Any], source: Hashable = None) -> None:
+        super().__init__(checks, source)
         self.job = job
         self.turn: _Turn | None = None
 

@@ -121,6 +121,7 @@ class Settings:
 
     async def _take(self, setting: Setting, key: bytes | None, *, most: int, from_server: str | None) -> bool:
         if self.get(setting.key, setting.param) != setting:  # what is stored is right, whatever the keys are now
+            self._store.check_room()
             check_setting_key(setting, key)
             checks = [(setting.device_key, setting_text(setting), setting.signature)]
             if await self._crypto.verify(checks) is not None:
@@ -129,5 +130,6 @@ class Settings:
         return await self._store.write(
             lambda txn: put_setting(
                 txn, setting, now_ms=now_ms, own_login=own_login, most=most, from_server=from_server
-            )
+            ),
+            size=len(setting.value),
         )

@@ -118,6 +118,7 @@ class Users:
             TooManyUsers: a user of other servers, of whom ``MAX_STRANGERS`` are known.
             ServerBusy, StorageFull: not now.
         """
+        self._store.check_room()
         known = self.get(record.key)
         if known is not None and must_be_new:
             raise UserAlreadyExists("this login is taken")

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random as random_module
 import ssl
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from typing import Any
 
 from shine_node.clock import Clock
@@ -26,6 +26,8 @@ __all__ = ["KnownPeer", "Pool", "PoolSettings"]
 
 _log = logging.getLogger(__name__)
 
+BLOCKED = "the operator of this server has blocked it"
+
 _Key = tuple[str, Endpoint]
 """What makes two links one: the server's login in lower case, and the place."""
 
@@ -44,6 +46,7 @@ class Pool:
         clock: measures them.
         known_peers: returns who is known; called at the start and every ``refresh_seconds``, and must not block.
         on_connected: told the login of a known peer whose link came up (its hello was answered); must not block.
+        blocked: logins of servers, in lower case, to which there are no links.
         random: 0 … 1, for the pauses.
     """
 
@@ -56,6 +59,7 @@ class Pool:
         clock: Clock,
         known_peers: Callable[[], Iterable[KnownPeer]],
         on_connected: Callable[[str], None] | None = None,
+        blocked: Collection[str] = (),
         random: Callable[[], float] = random_module.random,
     ) -> None:
         self._own_login = own_login
@@ -64,6 +68,7 @@ class Pool:
         self._clock = clock
         self._read_known_peers = known_peers
         self._on_connected = on_connected
+        self._blocked = blocked
         self._random = random
         self._known: dict[str, tuple[KnownPeer, Endpoint]] = {}
         self._links: dict[_Key, Link] = {}
@@ -121,6 +126,17 @@ class Pool:
         ca_file = self._settings.ca_file
         return None if ca_file is None else make_tls_context(ca_file)
 
+    def block(self, logins: Collection[str]) -> None:
+        """Have no links to some servers from now on, and to those of before again; requests to these fail.
+
+        Args:
+            logins: in lower case.
+        """
+        self._blocked = logins
+        for key in [key for key in self._links if key[0] in logins]:
+            self._drop(key, BLOCKED)
+        self.refresh()
+
     async def request(
         self, server: AccessServer, op: str, payload: Mapping[str, object], *, timeout: float | None = None
     ) -> dict[str, Any]:
@@ -137,7 +153,7 @@ class Pool:
             CallerTimeout: the time was over while it waited or was under way.
             RequestTimeout: it was sent, and not answered in ``request_timeout_seconds``.
             LinkLost: the connection was lost meanwhile.
-            LinkDown: there is no connection, and none is being opened now.
+            LinkDown: there is no connection, and none is being opened now; or the server is blocked.
             PeerRefused: the peer answered with an error.
             ValueError: the operation is none between servers.
         """
@@ -189,6 +205,8 @@ class Pool:
         link = self._links.get((login, endpoint))
         if link is not None:
             return link
+        if login in self._blocked:
+            raise LinkDown(server.server_login, op, BLOCKED)
         if self._is_self(login, endpoint):
             raise LinkDown(server.server_login, op, "this is this server itself")
         if self._dialer is None:
@@ -327,7 +345,7 @@ class Pool:
             except ValueError as error:
                 self._complain(f"no link to {peer.server_login}: {error}")
                 continue
-            if login not in usable and not self._is_self(login, endpoint):
+            if login not in usable and login not in self._blocked and not self._is_self(login, endpoint):
                 usable[login] = (peer, endpoint)
         return usable
 

@@ -8,7 +8,7 @@ import logging
 import os
 import struct
 import threading
-from collections import deque
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,17 +20,17 @@ from shine_node.store.changes import Change, Watch
 from shine_node.store.files import StoreError, is_disk_full, open_environment, take_lock
 from shine_node.store.jobs import Job, bring_back
 from shine_node.store.layout import SCHEMA_VERSION, Table, pack_number, unpack_number
+from shine_node.store.queue import MAX_WAITING_JOBS, JobQueue
 from shine_node.store.seeking import Seeker
+from shine_node.store.trouble import Trouble
+from shine_node.store.usage import Tail, Usage
 
-__all__ = ["Job", "Store", "StoreError", "Transaction"]
+__all__ = ["MAX_WAITING_JOBS", "Job", "Store", "StoreError", "Transaction"]
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 MAX_JOBS_A_COMMIT = 256
-MAX_WAITING_JOBS = 65536
-LATER_SECONDS = 0.2
-"""How long what can wait does so for a commit that is made for something else, or for more of its kind."""
 MAX_FIRST_SEQ = 2**52
 """A clock that is far ahead must not make numbers that a reader of JSON cannot hold exactly."""
 _NUMBERED = (Table.CONTAINERS, Table.ACCESS_RECORDS)
@@ -39,7 +39,7 @@ _NUMBERED = (Table.CONTAINERS, Table.ACCESS_RECORDS)
 class Transaction:
     """A transaction as the rooms of the store use it: bytes in named tables. Not for use by two threads."""
 
-    __slots__ = ("_dbs", "_raw", "_store", "changes", "origin", "writes")
+    __slots__ = ("_dbs", "_raw", "_store", "changes", "origin", "usage", "writes")
 
     def __init__(self, raw: Any, dbs: dict[Table, Any], store: Store) -> None:
         self._raw = raw
@@ -50,6 +50,8 @@ class Transaction:
         """That of the job that is being done."""
         self.changes: list[Change] = []
         """What those who watch the store are told, if the transaction is committed."""
+        self.usage = Tail()
+        """What it changes of what is counted (``usage.py``)."""
 
     def end(self) -> None:
         """Let go of LMDB's transaction; nothing can be read with this one any more."""
@@ -128,6 +130,10 @@ class Transaction:
         """Return the next number of a table that is keyed by ``seq``: one more than the greatest ever given."""
         return self._store.allocate(table)
 
+    def committed_usage(self) -> Tail:
+        """Return what is counted of the commits before this one; for the writer only."""
+        return self._store.usage.committed(self)
+
     def last_seq(self, table: Table) -> int:
         """Return the greatest number that a table has, or has passed over."""
         return self._store.seqs[table]
@@ -142,28 +148,36 @@ class Store:
         now_ms: Unix milliseconds. Sequence numbers go on from its microseconds, unless they are further: so they never
             go back, not even in a store that was restored from a backup.
         on_fatal: called in the loop when the file can no longer be written until the process is started again.
+        monotonic: the monotonic clock, seconds.
 
     Raises:
         StoreError: in use by another process, of a newer schema, damaged, or not accessible.
     """
 
     def __init__(
-        self, path: Path, *, map_size: int, now_ms: int = 0, on_fatal: Callable[[], None] | None = None
+        self,
+        path: Path,
+        *,
+        map_size: int,
+        now_ms: int = 0,
+        on_fatal: Callable[[], None] | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.path = path
         self.map_size = map_size
         self._on_fatal = on_fatal
-        self._waiting: deque[Job[Any]] = deque()
-        self._later: deque[Job[Any]] = deque()
-        self._wake = threading.Condition()
-        self._stopping = False
+        self._queue = JobQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self.seqs: dict[Table, int] = {}
         """By table, the greatest number that it has, or has passed over."""
         self.watch: Watch = lambda changes: None
         """Is told what each commit has changed; called in the loop."""
-        self._trouble = ""
+        self.no_room = ""
+        """Why what makes the store grow is refused, although it could be written; empty where it is not."""
+        self._trouble = Trouble(path, map_size, monotonic=monotonic, fatal=self._give_up)
+        self.usage = Usage()
+        """What is counted of owners; for the writer."""
         self._dbs: dict[Table, Any] = {}
         with contextlib.ExitStack() as undo:
             self._lock_file = take_lock(path)
@@ -176,7 +190,7 @@ class Store:
     @property
     def waiting(self) -> int:
         """How many jobs wait for the writer, of at most ``MAX_WAITING_JOBS``."""
-        return len(self._waiting) + len(self._later)
+        return len(self._queue)
 
     @property
     def position(self) -> int:
@@ -186,21 +200,24 @@ class Store:
     @property
     def trouble(self) -> str:
         """Why the last write failed and what to do: no room, or a broken disk; empty while all is well."""
-        return self._trouble
+        return self._trouble.text
 
     # -- life ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start the writer; results arrive on the running loop."""
+        with self.read() as txn:
+            self.usage.committed(txn)  # now, and not when the first message comes
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._write_forever, args=(self._loop,), name="store-writer")
         self._thread.start()
 
     def close(self) -> None:
-        """Write what is waiting, close the file and give up its lock; nobody may be reading. Twice does nothing."""
-        with self._wake:
-            self._stopping = True
-            self._wake.notify()
+        """Write what is waiting, then close the file and give up its lock; nobody may be reading.
+
+        To close twice does nothing.
+        """
+        self._queue.close()
         if self._thread is not None:
             self._thread.join()
         self._open.close()
@@ -234,10 +251,16 @@ class Store:
 
     # -- writing ------------------------------------------------------------------------------------------------
 
-    async def write(self, work: Callable[[Transaction], T], *, later: bool = False) -> T:
+    def check_room(self) -> None:
+        """Raise ``StorageFull`` while ``no_room`` says why the store may not grow."""
+        if self.no_room:
+            raise StorageFull(self.no_room)
+
+    async def write(self, work: Callable[[Transaction], T], *, size: int = 0, later: bool = False) -> T:
         """Run a function in a write transaction and return its result once the commit is on disk.
 
         Args:
+            size: about how many bytes the work keeps in memory until it is done.
             later: as for ``submit``.
 
         Raises:
@@ -246,7 +269,7 @@ class Store:
             ServerBusy: the writer's queue is full.
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self.submit([Job(work, future)], later=later)
+        self.submit([Job(work, future, size=size)], later=later)
         return await future
 
     def write_now(self, work: Callable[[Transaction], T]) -> T:
@@ -262,9 +285,12 @@ class Store:
             raise AssertionError("the writer thread is running")
         try:
             with self._env.begin(write=True) as raw:
-                return work(Transaction(raw, self._dbs, self))
+                txn = Transaction(raw, self._dbs, self)
+                result = work(txn)
         except lmdb.Error as error:
-            raise self._storage_error(error) from error
+            raise self._trouble.refusal(error) from error
+        self._written(txn)
+        return result
 
     def submit(self, jobs: list[Job[Any]], *, later: bool = False) -> None:
         """Hand jobs to the writer, from any thread; they share a commit where they can.
@@ -274,19 +300,9 @@ class Store:
                 pages whatever is in it, and an SD card wears out by pages.
 
         Raises:
-            ServerBusy: over ``MAX_WAITING_JOBS`` are waiting, or the store is being closed.
+            ServerBusy: too many are waiting, or too large ones, or the store is being closed.
         """
-        with self._wake:
-            if self._stopping or self.waiting + len(jobs) > MAX_WAITING_JOBS:
-                raise ServerBusy("the store has too much to write", {"retryAfterMs": 1000})
-            if later:
-                waits_already = bool(self._later)
-                self._later.extend(jobs)
-                if waits_already:
-                    return  # the writer counts from the first of them: it must not begin anew with each
-            else:
-                self._waiting.extend(jobs)
-            self._wake.notify()
+        self._queue.put(jobs, later=later)
 
     def allocate(self, table: Table) -> int:
         """Give the next number of a table; called by the one writer only."""
@@ -294,28 +310,13 @@ class Store:
         return self.seqs[table]
 
     def _write_forever(self, loop: asyncio.AbstractEventLoop) -> None:
-        while True:
-            batch = self._next_batch()
-            if not batch:
-                return
+        while batch := self._queue.take(MAX_JOBS_A_COMMIT):
             changes = self._try_together(batch)
             if changes is None:
                 changes = [change for job in batch for change in self._run_alone(job)]
+            self._queue.done(batch)
             with contextlib.suppress(RuntimeError):  # the loop was closed before its writer: nobody waits any more
                 loop.call_soon_threadsafe(bring_back, batch, changes, self.watch)
-
-    def _next_batch(self) -> list[Job[Any]]:
-        """Wait for jobs and return those of the next commit, first what has waited; none when the store is closed."""
-        with self._wake:
-            while not self._waiting and not self._stopping:
-                if not self._later:
-                    self._wake.wait()
-                elif not self._wake.wait(LATER_SECONDS):
-                    break
-            batch: list[Job[Any]] = []
-            for queue in (self._later, self._waiting):
-                batch += [queue.popleft() for _ in range(min(len(queue), MAX_JOBS_A_COMMIT - len(batch)))]
-            return batch
 
     def _try_together(self, batch: list[Job[Any]]) -> list[Change] | None:
         """Run all jobs in one transaction and return what they changed; if it does not go well, undo all: ``None``.
@@ -335,6 +336,7 @@ class Store:
                         if txn.writes != before:
                             raise  # it had written: only a transaction of its own can undo that
                         job.error = refusal
+                self.usage.keep_short(txn)
         except BaseException:
             return None  # each runs alone next, and meets its own error there
         self._written(txn)
@@ -350,7 +352,7 @@ class Store:
         except Refusal as refusal:
             job.error = refusal
         except lmdb.Error as error:
-            job.error = self._storage_error(error)
+            job.error = self._trouble.refusal(error)
         except BaseException:  # whatever it is, the thread must outlive it: without its writer a node is lost
             log.exception("a write failed; nothing of it was stored")
             job.error = InternalError("the server could not store this")
@@ -359,35 +361,16 @@ class Store:
             return txn.changes
         return []
 
-    def _storage_error(self, error: lmdb.Error) -> Refusal:
-        # What LMDB names otherwise than by its plain class is a defect of the job, or harms that job alone.
-        of_system = type(error) is lmdb.Error
-        if isinstance(error, lmdb.MapFullError):
-            self._complain(f"the store is full: raise storage.mapSizeMiB (now {self.map_size // 2**20}) and restart")
-            return StorageFull("the server's store is full")
-        if isinstance(error, lmdb.DiskError) or (of_system and is_disk_full(self.path)):
-            self._complain(f"the disk is full: make room on the disk of {self.path.parent}")
-            return StorageFull("the server's disk is full")
-        if of_system or isinstance(error, lmdb.PanicError):
-            self._complain(f"the store cannot be written, the node stops: {error}")
-            if self._on_fatal is not None and self._loop is not None:
-                with contextlib.suppress(RuntimeError):  # the loop was closed: the node has stopped
-                    self._loop.call_soon_threadsafe(self._on_fatal)
-        else:
-            log.error("a write failed; nothing of it was stored", exc_info=error)
-        return InternalError("the server could not store this")
-
-    def _complain(self, trouble: str) -> None:
-        """Log a trouble once, not for each write that meets it: the log may lie on the same disk."""
-        if trouble != self._trouble:
-            log.error(trouble)
-        self._trouble = trouble
+    def _give_up(self) -> None:
+        if self._on_fatal is not None and self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop was closed: the node has stopped
+                self._loop.call_soon_threadsafe(self._on_fatal)
 
     def _written(self, txn: Transaction) -> None:
-        """Take note that a commit that had something to write went well."""
-        if self._trouble and txn.writes:
-            log.warning("the store can be written again")
-            self._trouble = ""
+        """Take note that a commit went well."""
+        if txn.writes:
+            self._trouble.went_well()
+        self.usage.written(txn)
 
     # -- schema -------------------------------------------------------------------------------------------------
 

@@ -21,15 +21,19 @@ class Job(Generic[T]):
 
     The function may run twice, so that it does nothing but read and write the transaction it is given. A ``Refusal``
     that it raises harms no other job of the batch; whatever it had written before is undone. ``origin`` is whoever
-    asked for it, for those who are told of its changes; the store does not look at it.
+    asked for it, for those who are told of its changes; the store does not look at it. ``size`` is about how many bytes
+    it keeps in memory until it is done.
     """
 
-    __slots__ = ("error", "future", "origin", "result", "work")
+    __slots__ = ("error", "future", "origin", "result", "size", "work")
 
-    def __init__(self, work: Callable[[Transaction], T], future: asyncio.Future[T], origin: object = None) -> None:
+    def __init__(
+        self, work: Callable[[Transaction], T], future: asyncio.Future[T], origin: object = None, *, size: int = 0
+    ) -> None:
         self.work = work
         self.future = future
         self.origin = origin
+        self.size = size
         self.result: T | None = None
         self.error: BaseException | None = None
 

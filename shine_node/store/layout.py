@@ -19,6 +19,7 @@ sub-database              key                                                   
 ``read_marks``            owner 0 peer 0 direction                                    timeMs up to which it is read
 ``sessions``              sessionId                                                   session, as JSON
 ``sessions_of_user``      login 0 sessionId                                           empty
+``usage``                 owner                                                       what is stored, and up to where
 ========================  ==========================================================  ==============================
 
 An *item* is one owner's entry: a pair (the sender's, both copies) or one incoming copy (the recipient's). Its key sorts
@@ -79,6 +80,7 @@ class Table(enum.Enum):
     READ_MARKS = b"read_marks"
     SESSIONS = b"sessions"
     SESSIONS_OF_USER = b"sessions_of_user"
+    USAGE = b"usage"
 
 
 class Kind(enum.IntEnum):
@@ -106,13 +108,15 @@ class Flag(enum.IntFlag):
     """The owner's other server has not acknowledged this revision; there is a row in ``outbox_unsynced``."""
     SETTLING = 4
     """It came by synchronisation, too old to be sent: the owner's other server is asked what became of it (§6)."""
+    SENT_HERE = 8
+    """It was sent through this server: it counts for ``limits.maxMessagesPerDay``."""
 
 
 # To have an enumeration find its member of a number takes longer than all else about a key or a row.
 _KINDS = {message_type: Kind(message_type - 1 + message_type % 2) for message_type in range(1, 7)}
 """By ``messageType``."""
 _DIRECTIONS = {int(direction): direction for direction in Direction}
-_FLAGS = {number: Flag(number) for number in range(8)}
+_FLAGS = {number: Flag(number) for number in range(16)}
 _STATES = {int(state): state for state in DeliveryState}
 _ACCEPTED = int(DeliveryState.ACCEPTED)
 _NUMBER = struct.Struct(">Q")

@@ -7,9 +7,10 @@ tombstone. Each function is called in a write transaction, has no other effect t
 from __future__ import annotations
 
 import hashlib
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from shine_node.protocol.container import Container
+from shine_node.protocol.errors import RateLimited, Refusal
 from shine_node.protocol.pair import Pair
 from shine_node.protocol.revisions import Arrival, Known, judge, refuse_conflict
 from shine_node.protocol.schedule import DeliveryState
@@ -32,10 +33,12 @@ from shine_node.store.layout import (
 )
 from shine_node.store.lineage import note_doubt
 from shine_node.store.outbox import acknowledge, clear_entry, put_entry, signatures_of
+from shine_node.store.usage import add_item, change_item
 from shine_node.store.users import access_servers, other_server
 
 __all__ = [
     "STORED_ARRIVALS",
+    "Gate",
     "Stored",
     "follow",
     "get_blobs",
@@ -72,6 +75,16 @@ class Stored(NamedTuple):
         return self.arrival in STORED_ARRIVALS
 
 
+class Gate(Protocol):
+    """Says what a user may not store; asked before anything is written, so that a refusal undoes nothing."""
+
+    def sends(self, txn: Transaction, key: ItemKey, *, grows: int, now_ms: int) -> None:
+        """Let a sender's pair pass that would be stored, or raise a ``Refusal``; ``grows`` is in bytes."""
+
+    def receives(self, txn: Transaction, key: ItemKey, *, grows: int) -> None:
+        """Let a recipient's copy pass that would be stored, or raise a ``Refusal``."""
+
+
 def get_row(txn: Transaction, key: ItemKey) -> Row | None:
     """Return what is known of an item."""
     value = txn.get(Table.HISTORY, key.encode())
@@ -105,6 +118,8 @@ def store_pair(
     unrouted: OpenDelivery | None = None,
     settling: bool = False,
     from_server: str | None = None,
+    gate: Gate | None = None,
+    counts: bool = False,
 ) -> Stored:
     """Store a sender's pair; also the recipient's copy where this server is one of the recipient's.
 
@@ -119,9 +134,13 @@ def store_pair(
         settling: it is too old to be sent, also to this server where the recipient has it; the owner's other server is
             asked what became of it (§6).
         from_server: who brought it, where that is a server that says its name: the owner's other server has it then.
+        gate: may refuse the pair, or only the recipient's copy: then its delivery goes by the schedule, as where a
+            server of the recipient's refuses it; yet a client is told at once that it sends too fast.
+        counts: whether a message or an edit is one of those that the sender may send here on a day.
 
     Raises:
-        KeyConflict, StaleRevision: from a client only.
+        KeyConflict, StaleRevision, RateLimited: from a client only.
+        Refusal: what the gate says of the pair.
     """
     incoming, outgoing = pair
     key = ItemKey.of(outgoing)
@@ -129,9 +148,13 @@ def store_pair(
     if from_client:
         refuse_conflict(arrival)
     routes = access_servers(txn, incoming.message.to_login)
-    recipient_here = any(server.server_login.lower() == own_login for server in routes)
+    here = any(server.server_login.lower() == own_login for server in routes) and not settling
+    if gate is not None:
+        if arrival in STORED_ARRIVALS:
+            gate.sends(txn, key, grows=_growth(txn, row, incoming.blob, outgoing.blob), now_ms=now_ms)
+        here = here and _takes(txn, incoming, gate, ask=from_client and arrival in STORED_ARRIVALS)
     if arrival in STORED_ARRIVALS:
-        if recipient_here and not settling:
+        if here:
             delivery = None
         elif not routes:
             delivery = unrouted or delivery
@@ -147,6 +170,7 @@ def store_pair(
             from_server,
             delivery,
             settling,
+            counts and key.kind is Kind.MESSAGE,
         )
         follow(txn, outgoing, key, now_ms, own_login)
     elif arrival is Arrival.SAME and row is not None:
@@ -154,24 +178,36 @@ def store_pair(
     if row is None:
         raise AssertionError("a judged pair has a row")
     # What was removed does not come back because its recipient came here.
-    if recipient_here and not settling and not row.removed:
+    if here and not row.removed:
         store_incoming(txn, incoming, now_ms=now_ms, own_login=own_login)
     remote = row.flags & Flag.UNSYNCED or any(server.server_login.lower() != own_login for server in routes)
     return Stored(arrival, row, bool(remote))
 
 
 def store_incoming(
-    txn: Transaction, container: Container, *, now_ms: int, own_login: str, from_server: str | None = None
+    txn: Transaction,
+    container: Container,
+    *,
+    now_ms: int,
+    own_login: str,
+    from_server: str | None = None,
+    gate: Gate | None = None,
 ) -> Stored:
     """Store a recipient's copy; the same again and an older revision change nothing (§5.4).
 
     Args:
         now_ms, own_login: as for ``store_pair``.
         from_server: the owner's other server, where the copy came by synchronisation.
+        gate: may refuse the copy.
+
+    Raises:
+        Refusal: what the gate says.
     """
     key = ItemKey.of(container)
     row, arrival = judge_copies(txn, key, container.revision_ms, container.signature, container.blob, b"")
     if arrival in STORED_ARRIVALS:
+        if gate is not None:
+            gate.receives(txn, key, grows=_growth(txn, row, container.blob, b""))
         row = _replace(txn, key, row, container.blob, b"", container.revision_ms, now_ms, own_login, from_server, None)
         follow(txn, container, key, now_ms, own_login)
     elif arrival is Arrival.SAME and row is not None:
@@ -185,6 +221,30 @@ def read_up_to_ms(txn: Transaction, owner: str, peer: str, direction: Direction)
     """Return the time up to which the owner's messages of a direction in a chat are read, or ``None`` (§4)."""
     value = txn.get(Table.READ_MARKS, _mark_key(owner, peer, direction))
     return unpack_number(value) if value is not None else None
+
+
+def _takes(txn: Transaction, incoming: Container, gate: Gate, *, ask: bool) -> bool:
+    """Say whether the recipient's copy of a pair passes, or is there already.
+
+    Raises:
+        RateLimited: only if ``ask``.
+    """
+    key = ItemKey.of(incoming)
+    row, arrival = judge_copies(txn, key, incoming.revision_ms, incoming.signature, incoming.blob, b"")
+    try:
+        if arrival in STORED_ARRIVALS:
+            gate.receives(txn, key, grows=_growth(txn, row, incoming.blob, b""))
+    except Refusal as refusal:
+        if ask and isinstance(refusal, RateLimited):
+            raise
+        return False
+    return True
+
+
+def _growth(txn: Transaction, old: Row | None, incoming: bytes, outgoing: bytes) -> int:
+    """Return by how many bytes an item grows."""
+    before = sum(map(len, get_blobs(txn, old))) if old is not None else 0
+    return len(incoming) + len(outgoing) - before
 
 
 def judge_copies(
@@ -221,8 +281,13 @@ def _replace(
     from_server: str | None,
     delivery: OpenDelivery | None,
     settling: bool = False,
+    sent: bool = False,
 ) -> Row:
     """Write an item over what there was of it; an earlier revision's delivery and outbox entry end."""
+    if old is None:
+        add_item(txn, key.owner, size=len(incoming) + len(outgoing), now_ms=now_ms, sent=sent)
+    else:
+        change_item(txn, key.owner, grows=_growth(txn, old, incoming, outgoing), now_ms=now_ms, sent=sent)
     other = _other_login(txn, key.owner, own_login)
     if old is not None:
         end_delivery(txn, old)
@@ -231,6 +296,8 @@ def _replace(
     flags = Flag.UNSYNCED if unsynced else Flag.NONE
     if settling and delivery is not None:
         flags |= Flag.SETTLING
+    if sent:
+        flags |= Flag.SENT_HERE
     # Two revisions have two times, whatever the clock: an outbox entry names one revision.
     changed_at_ms = now_ms if old is None else max(now_ms, old.changed_at_ms + 1)
     row = Row(
@@ -296,7 +363,9 @@ def _remove(txn: Transaction, key: ItemKey, now_ms: int, own_login: str) -> None
         return
     end_delivery(txn, row)
     clear_entry(txn, _other_login(txn, key.owner, own_login), key.owner, row)
-    digest = _digest(*get_blobs(txn, row))
+    blobs = get_blobs(txn, row)
+    change_item(txn, key.owner, grows=-sum(map(len, blobs)), now_ms=now_ms, sent=False)
+    digest = _digest(*blobs)
     # The number stays, with no bytes: the greatest number of the table never goes back.
     txn.put(Table.CONTAINERS, pack_number(row.seq), b"")
     state = row.state if row.state is DeliveryState.FAILED else DeliveryState.DELIVERED

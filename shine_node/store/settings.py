@@ -34,6 +34,7 @@ __all__ = [
     "mark_settings",
     "put_setting",
     "read_unsynced",
+    "setting_in",
 ]
 
 MAX_LOOKED_AT = 2000
@@ -66,7 +67,12 @@ class SettingsPage(NamedTuple):
 def get_setting(txn: Transaction, login: str, param: str) -> Setting | None:
     """Return a setting of a login in lower case."""
     value = txn.get(Table.SETTINGS, _key(login, param))
-    return _decode(value)[1] if value is not None else None
+    return setting_in(value) if value is not None else None
+
+
+def setting_in(value: bytes) -> Setting:
+    """Return the setting that a value of the table holds."""
+    return _decode(value)[1]
 
 
 def list_settings(txn: Transaction, login: str, *, after: str = "") -> Iterator[Setting]:

@@ -15,7 +15,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from shine_node.api import connection as connection_module
 from shine_node.api import outbound as outbound_module
 from shine_node.api.connection import Connection, LiveSession
-from shine_node.api.limits import LARGE_FRAME, TokenBucket
+from shine_node.api.limits import LARGE_FRAME, Share, TokenBucket
 from shine_node.clock import Clock, SystemClock
 from shine_node.protocol.envelope import Request, decode_request
 from shine_node.protocol.errors import NotAuthenticated, TooLarge
@@ -30,7 +30,7 @@ RATE = 100_000
 class Room:
     """A server of connections; its operations are a test's tools."""
 
-    def __init__(self, clock: Clock | None = None, rate: int = RATE, heavy: TokenBucket | None = None) -> None:
+    def __init__(self, clock: Clock | None = None, rate: int = RATE, share: Share | None = None) -> None:
         self.url = ""
         self.connections: list[Connection] = []
         self.gate = asyncio.Event()
@@ -38,7 +38,7 @@ class Room:
         self.ended = 0
         self._clock = clock or SystemClock()
         self._rate = rate
-        self._heavy = heavy
+        self._share = share
 
     async def serve(self, socket: ServerConnection) -> None:
         connection = Connection(
@@ -55,7 +55,7 @@ class Room:
             clock=self._clock,
             requests_per_second=self._rate,
             address="192.0.2.1",
-            heavy=self._heavy,
+            share=self._share,
         )
         connection.call_when_ended(self.end)
         self.connections.append(connection)
@@ -104,8 +104,8 @@ class Room:
 
 
 @asynccontextmanager
-async def a_room(clock: Clock | None = None, rate: int = RATE, heavy: TokenBucket | None = None) -> AsyncIterator[Room]:
-    room = Room(clock, rate, heavy)
+async def a_room(clock: Clock | None = None, rate: int = RATE, share: Share | None = None) -> AsyncIterator[Room]:
+    room = Room(clock, rate, share)
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)  # so that the system hides little of what waits
     sock.bind(("127.0.0.1", 0))
@@ -301,9 +301,9 @@ def test_an_intricate_request_is_followed_by_others_but_not_by_many_like_it() ->
 def test_connections_can_share_what_large_requests_take() -> None:
     async def story() -> None:
         clock = ManualClock()
-        heavy = TokenBucket(10, clock.monotonic())
+        share = Share(TokenBucket(10, clock.monotonic()))
         async with (
-            a_room(clock, heavy=heavy) as room,
+            a_room(clock, share=share) as room,
             await Talk.open(room.url) as one,
             await Talk.open(room.url) as other,
         ):
@@ -322,6 +322,53 @@ def test_connections_can_share_what_large_requests_take() -> None:
             assert room.begun == [1, 3, 3, 4]
 
     run(story())
+
+
+def test_connections_of_an_address_share_their_requests_those_of_servers_by_themselves() -> None:
+    async def story() -> None:
+        clock = ManualClock()
+        heavy, clients, peers, refusals = (TokenBucket(rate, clock.monotonic()) for rate in (10, 3, 5, 100))
+        async with (
+            a_room(clock, share=Share(heavy, clients, peers, refusals)) as room,
+            await Talk.open(room.url) as one,
+            await Talk.open(room.url) as other,
+        ):
+            for talk in (one, other, one):
+                await talk.succeed("Echo")
+            for talk in (one, other):
+                answer = await talk.ask("Echo")
+                assert (answer["error"], answer["payload"]["retryAfterMs"]) == ("RATE_LIMITED", 334)
+            assert refusals.wait_ms(clock.monotonic()) == 0
+            room.connections[0].introduce(Hello("server2", 1, frozenset()), RATE)
+            for _ in range(5):
+                await one.succeed("Echo")
+            assert (await one.refused("Echo"))[0] == (await other.refused("Echo"))[0] == 429
+
+    run(story())
+
+
+def test_who_does_not_heed_refusals_gains_nothing_by_more_connections() -> None:
+    async def story() -> None:
+        clock = ManualClock()
+        now = clock.monotonic()
+        share = Share(TokenBucket(10, now), TokenBucket(1, now), None, TokenBucket(1, now))
+        async with (
+            a_room(clock, share=share) as room,
+            await Talk.open(room.url) as one,
+            await Talk.open(room.url) as other,
+        ):
+            await one.succeed("Echo")
+            for talk in (one, other):  # the second of them is more than is refused at once
+                assert (await talk.refused("Echo"))[0] == 429
+            await other.say(asked("Echo", request_id="late"))
+            for _ in range(5):
+                await settle()
+            assert room.begun == [None]
+            await clock.advance(1.1)
+            assert (await other.hear())["requestId"] == "late"
+            assert room.begun == [None, None]
+
+    run(story(), timeout=PATIENCE)
 
 
 def test_one_that_does_not_heed_refusals_is_read_as_slowly_as_requests_are_let_through() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import socket
 import ssl
@@ -23,6 +24,7 @@ from shine_node.api.endpoint import Endpoint, client_address
 from shine_node.api.sockets import most_sockets
 from shine_node.clock import Clock, SystemClock
 from shine_node.config import LimitsConfig, ListenAddress, config_from_mapping
+from shine_node.protocol.hello import Hello
 from tests.api.talk import Silent, Talk, asked
 from tests.cli.certificates import write_certificate
 from tests.support.clock import ManualClock, settle
@@ -229,6 +231,72 @@ def test_sockets_that_say_nothing_do_not_stay(secure: bool, tmp_path: Path, monk
         async with listening(tls=tls) as (endpoint, _), Silent(endpoint.addresses[0], 3) as silent:
             await silent.until_closed(3)
             await until_no_socket(endpoint)
+
+    run(story())
+
+
+def test_requests_of_one_address_count_together_unless_it_may_be_a_proxy() -> None:
+    async def story() -> None:
+        def by(address: str) -> dict[str, str]:
+            return {"X-Forwarded-For": address}
+
+        async with (
+            listening(clock=ManualClock(), requests_per_second_per_address=3) as (_, url),
+            await Talk.open(url, headers=by("2001:db8:1:2::3")) as one,
+            await Talk.open(url, headers=by("2001:db8:1:2::4")) as neighbour,
+            await Talk.open(url, headers=by("2001:db8:1:3::3")) as stranger,
+            await Talk.open(url) as proxy,
+        ):
+            for talk in (one, neighbour, one):
+                await talk.succeed("Echo")
+            assert await one.refused("Echo") == await neighbour.refused("Echo") == (429, "RATE_LIMITED")
+            await stranger.succeed("Echo")
+            for _ in range(10):
+                await proxy.succeed("Echo")
+
+    run(story())
+
+
+def test_blocked_addresses_may_not_connect_and_those_that_are_there_have_to_go() -> None:
+    async def story() -> None:
+        networks = tuple(ipaddress.ip_network(text) for text in ("198.51.100.0/24", "2001:db8::/32"))
+        through = {"X-Forwarded-For": "198.51.100.7"}
+        async with listening() as (endpoint, url):
+            async with await Talk.open(url) as free, await Talk.open(url, headers=through) as other:
+                await other.succeed("Echo")
+                endpoint.change_limits(limits(blocked_addresses=networks))
+                assert await other.end() == 1008
+                await free.succeed("Echo")
+            assert await refusal_of(url, through) == (403, "This address is blocked here.\n")
+            endpoint.change_limits(limits(blocked_addresses=(ipaddress.ip_network("127.0.0.1"),)))
+            with pytest.raises((OSError, InvalidHandshake, ConnectionClosed)):
+                await Talk.open(url)
+            endpoint.change_limits(limits())
+            async with await Talk.open(url, headers=through) as other:
+                await other.succeed("Echo")
+
+    run(story())
+
+
+def test_blocked_servers_that_are_there_have_to_go() -> None:
+    async def story() -> None:
+        async with (
+            listening() as (endpoint, url),
+            await Talk.open(url) as client,
+            await Talk.open(url) as bad,
+            await Talk.open(url) as good,
+        ):
+            for talk in (client, bad, good):
+                await talk.succeed("Echo")
+            names = {talk.socket.local_address: name for talk, name in ((bad, "Bad.Server"), (good, "good"))}
+            for connection in endpoint._connections:
+                name = names.get(connection._websocket.remote_address)  # type: ignore[attr-defined]
+                if name is not None:
+                    connection.introduce(Hello(name, 1, frozenset()), 100)
+            endpoint.change_limits(limits(blocked_peers=frozenset({"bad.server"})))
+            assert await bad.end() == 1008
+            await client.succeed("Echo")
+            await good.succeed("Echo")
 
     run(story())
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shine_node.api import limits
-from shine_node.api.limits import AddressBuckets, AddressCount, TokenBucket, decoding_cost
+from shine_node.api.limits import AddressBuckets, AddressCount, AddressShares, TokenBucket, decoding_cost
+from shine_node.config import config_from_mapping
+from tests.support.nodes import node_settings
 
 
 def test_a_burst_of_one_seconds_worth_then_the_rate() -> None:
@@ -201,3 +206,31 @@ def test_addresses_that_have_gone_take_no_room(addresses: int) -> None:
         count.remove(f"192.0.2.{number}")
     assert count.total == 0
     assert not count._by_address
+
+
+def test_the_connections_of_an_address_have_one_share_and_owe_together() -> None:
+    shares = AddressShares()
+    config = config_from_mapping(node_settings("server1", Path("/nowhere")))
+    few = replace(config.limits, requests_per_second_per_address=3, peer_requests_per_second=5)
+    one, other = (shares.join("192.0.2.7", few, 0.0, counted=True) for _ in range(2))
+    assert one == other
+    assert one.clients is not None and one.peers is not None and one.refusals is not None
+    assert [one.clients.take(0.0) == 0 for _ in range(4)] == [True] * 3 + [False]
+    assert [one.peers.take(0.0) == 0 for _ in range(6)] == [True] * 5 + [False]
+    assert [one.refusals.take(0.0) == 0 for _ in range(4)] == [True] * 3 + [False]
+    assert [one.heavy.take(0.0) == 0 for _ in range(6)] == [True] * 5 + [False]
+    for _ in range(2):
+        shares.leave("192.0.2.7", 0.0, counted=True)
+    assert shares.join("192.0.2.7", few, 0.0, counted=True) == one, "it still owes"
+    assert shares.join("192.0.2.8", few, 0.0, counted=True).clients is not one.clients
+    shares.leave("192.0.2.7", 10.0, counted=True)
+    assert shares.join("192.0.2.7", few, 10.0, counted=True).clients is not one.clients
+
+
+def test_what_may_be_a_proxy_shares_what_is_heavy_and_nothing_else() -> None:
+    shares = AddressShares()
+    limits_ = config_from_mapping(node_settings("server1", Path("/nowhere"))).limits
+    one = shares.join("127.0.0.1", limits_, 0.0, counted=False)
+    assert one[1:] == (None, None, None)
+    assert shares.join("127.0.0.1", limits_, 0.0, counted=False) == one
+    shares.leave("127.0.0.1", 0.0, counted=False)

@@ -112,6 +112,17 @@ def test_a_hello_that_is_none(tmp_path: Path, change: dict[str, object], refusal
     run(story())
 
 
+def test_the_hello_of_a_blocked_server_is_refused_and_its_connection_ends(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with node(tmp_path, limits={"blockedPeers": ["Server2"]}) as server, await Talk.open(server.url) as talk:
+            assert await talk.refused("ServerHello", HELLO | {"serverLogin": "SERVER2"}) == (403, "FORBIDDEN")
+            assert await talk.end() == 1008
+            async with await Talk.open(server.url) as other:
+                await other.succeed("ServerHello", HELLO | {"serverLogin": "server3"})
+
+    run(story())
+
+
 def test_from_its_hello_on_a_connection_has_the_rate_of_peers(tmp_path: Path) -> None:
     limits = {"requestsPerSecond": 2, "peerRequestsPerSecond": 40}
 

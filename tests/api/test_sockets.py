@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import os
 import resource
@@ -25,7 +26,15 @@ from websockets.protocol import State
 from shine_node.api.front import Front
 from shine_node.api.guarded import GuardedConnection
 from shine_node.api.pages import PATH, PageSet
-from shine_node.api.sockets import FILES_KEPT_FREE, AcceptedSockets, Doorway, is_loopback, most_sockets, origin_of
+from shine_node.api.sockets import (
+    FILES_KEPT_FREE,
+    AcceptedSockets,
+    Doorway,
+    is_in,
+    is_loopback,
+    most_sockets,
+    origin_of,
+)
 from shine_node.clock import SystemClock
 from shine_node.config import LimitsConfig, config_from_mapping
 from tests.api.talk import Silent, Talk
@@ -87,6 +96,38 @@ def test_a_few_more_sockets_than_connections(connections: int, most: int) -> Non
 )
 def test_a_network_of_ipv6_counts_as_one_address(address: str, origin: str) -> None:
     assert origin_of(address) == origin
+
+
+@pytest.mark.parametrize(
+    ("address", "inside"),
+    [
+        ("192.0.2.7", True),
+        ("::ffff:192.0.2.7", True),
+        ("192.0.3.7", False),
+        ("2001:db8:1::5", True),
+        ("2001:db9::", False),
+        ("unknown", False),
+    ],
+)
+def test_addresses_in_networks(address: str, inside: bool) -> None:
+    networks = [ipaddress.ip_network(text) for text in ("192.0.2.0/24", "2001:db8::/32")]
+    assert is_in(address, networks) is inside
+    assert not is_in(address, [])
+
+
+def test_a_socket_of_a_blocked_address_is_not_let_in() -> None:
+    entrance = Entrance()
+    assert entrance.come("192.0.2.7")
+    blocked = replace(limits(100, 100), blocked_addresses=(ipaddress.ip_network("192.0.2.7"),))
+    entrance.inside.change_limits(blocked)
+    assert not entrance.come("192.0.2.7")
+    assert entrance.come("192.0.2.8")
+    assert not AcceptedSockets(blocked).add(_someone(), Accepted("::ffff:192.0.2.7"))
+
+
+def _someone() -> Doorway:
+    connection: Any = _Nobodys()
+    return Doorway(connection, sockets=Entrance().inside, tls=None, handshake_seconds=1, shutdown_seconds=1)
 
 
 @pytest.mark.parametrize(

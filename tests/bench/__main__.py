@@ -13,6 +13,7 @@ import uvloop
 from tests.bench.bench_due import FEW, measure_due
 from tests.bench.bench_events import measure_events
 from tests.bench.bench_idle import MESSAGES, measure_idle
+from tests.bench.bench_noisy import measure_noisy
 from tests.bench.bench_page import measure_page
 from tests.bench.bench_pairs import measure_memory, measure_pairs
 from tests.bench.bench_people import measure_people
@@ -50,6 +51,7 @@ def main() -> None:
         figures += [Figure("— catch-up —"), *uvloop.run(measure_catch_up(folder / "sync", TO_CATCH_UP))]
         figures += uvloop.run(measure_nothing_new(folder / "few", folder / "full"))
         figures += [Figure("— people —"), *uvloop.run(measure_people(folder / "people"))]
+        figures += [Figure("— a quiet one beside a noisy one —"), *uvloop.run(measure_noisy(folder / "noisy"))]
         unpin()
         with open_store(folder / "wear") as store:
             add_delivered(store, WORN, pairs_a_commit=SMALL)

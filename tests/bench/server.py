@@ -15,7 +15,7 @@ LOGIN = "bench"
 
 SETTINGS: dict[str, Any] = {
     "storage": {"mapSizeMiB": 16384},
-    "limits": {"requestsPerSecond": 1_000_000, "peerRequestsPerSecond": 1_000_000},
+    "limits": {"requestsPerSecond": 1_000_000, "peerRequestsPerSecond": 1_000_000, "messagesPerMinutePerSender": 0},
     "crypto": {"maxQueue": 8192},
     "delivery": {"scheduleSeconds": [0, 86_400, 604_800]},  # no attempt of one round in the middle of another
     "log": {"level": "warning"},

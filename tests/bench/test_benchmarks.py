@@ -13,6 +13,7 @@ from tests.bench import (
     bench_due,
     bench_events,
     bench_idle,
+    bench_noisy,
     bench_page,
     bench_pairs,
     bench_people,
@@ -46,6 +47,13 @@ def test_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert len([figure for figure in figures if figure.met is not None]) == 3
     print_figures("Pairs", figures)
     assert "pairs/s" in capsys.readouterr().out
+
+
+def test_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_noisy, "WARM_SECONDS", 0.5)
+    figures = uvloop.run(bench_noisy.measure_noisy(tmp_path, samples=5, pairs=200))
+    assert [figure.what.split()[-1] for figure in figures] == ["alone", "client", "peer", "hangs"]
+    assert [figure.met is None for figure in figures] == [True, False, False, False]
 
 
 def test_memory(tmp_path: Path) -> None:

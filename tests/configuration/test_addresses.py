@@ -1,6 +1,8 @@
+import ipaddress
+
 import pytest
 
-from shine_node.configuration.addresses import Listen, Login, Url, is_placeholder
+from shine_node.configuration.addresses import Listen, Login, Logins, Networks, Url, is_placeholder
 from shine_node.configuration.kinds import BadValue
 from shine_node.configuration.model import ListenAddress
 from tests.configuration.test_kinds import AROUND, refusal
@@ -120,3 +122,27 @@ def test_addresses_that_are_still_to_be_set():
     assert is_placeholder("wss://PI.INVALID.:7070/ws")
     for url in ("wss://invalid.example/ws", "wss://xinvalid/ws", "ws://127.0.0.1:7070/ws", "wss://[::1]/invalid"):
         assert not is_placeholder(url)
+
+
+def test_lists_of_logins():
+    assert Logins().parse(["One", "two", "ONE"], AROUND) == frozenset({"one", "two"})
+    assert Logins().parse((), AROUND) == frozenset()
+    assert refusal(Logins(), "one") == "is no list"
+    assert refusal(Logins(), ["one", "a b"]) == "has an entry that is no login"
+    assert refusal(Logins(), ["one", 5]) == "is no text in quotes"
+    assert refusal(Logins(), ["x"] * 1001) == "has 1001 entries"
+    assert "1000" in Logins().expected
+
+
+def test_lists_of_networks():
+    assert Networks().parse(["192.0.2.7", "2001:db8::/32"], AROUND) == (
+        ipaddress.ip_network("192.0.2.7/32"),
+        ipaddress.ip_network("2001:db8::/32"),
+    )
+    assert Networks().parse([], AROUND) == ()
+    assert refusal(Networks(), "192.0.2.7") == "is no list"
+    assert refusal(Networks(), [7]) == "is no text in quotes"
+    for wrong in ("192.0.2.7/24", "home.example", "", "192.0.2.0/33"):
+        assert refusal(Networks(), [wrong]).startswith("has an entry that is no network: ")
+    assert refusal(Networks(), ["::1"] * 1001) == "has 1001 entries"
+    assert "2001:db8::/32" in Networks().expected

@@ -49,6 +49,7 @@ def test_every_option_reaches_its_attribute():
         "server.tlsCert": "c", "server.tlsKey": "k", "server.pool.caFile": "a", "registration.mode": "open",
         "delivery.scheduleSeconds": [0, 1], "log.level": "debug", "log.format": "json",
         "server.pool.callerTimeoutSeconds": 36, "limits.maxFrameBytes": 1048577,
+        "limits.blockedPeers": ["bad"], "limits.blockedAddresses": ["192.0.2.7"],
     }  # fmt: skip
     table = {}
     for option in OPTIONS:

@@ -12,6 +12,7 @@ RELOADED = {
     "server.tlsKey",
     "sync_servers.login",
     "sync_servers.url",
+    "storage.minFreeMiB",
     "log.level",
     "log.format",
     *(

@@ -326,3 +326,33 @@ def test_the_loop_may_end_before_the_pool(caplog: pytest.LogCaptureFixture) -> N
     pool.close()
     assert len(sink.submissions) == 1
     assert caplog.records == []
+
+
+def test_sources_take_turns_and_a_noisy_one_waits_behind_itself() -> None:
+    sink, pool = Sink(), CryptoPool(threads=1, max_queue=1000)
+    noisy = [Submission([right()], "noisy") for _ in range(2 * MAX_BATCH)]
+    quiet = Submission([right()], "quiet")
+    pool.submit(noisy, sink)
+    pool.submit([quiet], sink)
+    pool.start()
+    pool.close()
+    assert quiet in sink.batches[0]
+    assert [one for one in sink.submissions if one is not quiet] == noisy
+
+
+def test_no_source_has_more_than_half_of_what_may_wait() -> None:
+    sink, pool = Sink(), CryptoPool(threads=1, max_queue=10)
+    taken = 0
+    with pytest.raises(ServerBusy):
+        for _ in range(10):
+            pool.submit([Submission([right()], "noisy")], sink)
+            taken += 1
+    assert taken == 6
+    pool.submit([Submission([right()], "quiet")], sink)
+    for _ in range(3):
+        pool.submit([Submission([right()])], sink)  # of one that is not known
+    with pytest.raises(ServerBusy):
+        pool.submit([Submission([right()])], sink)
+    pool.start()
+    pool.close()
+    assert len(sink.submissions) == 10

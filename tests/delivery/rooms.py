@@ -9,11 +9,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from shine_node.config import config_from_mapping
 from shine_node.crypto.pool import CryptoPool
 from shine_node.delivery.attempts import Copies
 from shine_node.delivery.catch_up import CatchUp
 from shine_node.delivery.deliverer import Deliverer
 from shine_node.delivery.intake import Accepted, Intake
+from shine_node.delivery.quotas import Quotas
 from shine_node.delivery.status import DeliveryStatus
 from shine_node.delivery.worker import Worker
 from shine_node.directory.users import Users
@@ -21,7 +23,7 @@ from shine_node.protocol.access import AccessRecord, AccessServer, User
 from shine_node.protocol.container import Container, parse_container
 from shine_node.protocol.errors import InternalError, LinkDown, PeerRefused, Refusal, ServerBusy
 from shine_node.protocol.pair import Pair
-from shine_node.protocol.schedule import Schedule
+from shine_node.protocol.schedule import DeliveryState, Schedule
 from shine_node.store.environment import Job, Store
 from shine_node.store.layout import Direction, ItemKey, Row, Table
 from shine_node.store.lineage import get_doubt
@@ -33,6 +35,9 @@ from tests.support.stored import stored
 PATIENCE = 20.0
 STORY_SECONDS = 60.0
 DEFAULT_SCHEDULE = (0, 30, 300, 1500, 3600)
+NO_LIMITS = config_from_mapping(
+    {"server": {"login": OWN, "url": "wss://own.example/ws"}, "limits": {"messagesPerMinutePerSender": 0}}
+).limits
 
 RECEIVE_INCOMING = "ReceiveIncomingMessage"
 RECEIVE_OUTCOMING = "ReceiveOutcomingMessage"
@@ -221,6 +226,7 @@ class Rooms:
         self.crypto = CryptoPool(threads=crypto_threads, max_queue=max_queue)
         self.users = Users(store=self.store, crypto=self.crypto, clock=self.clock, own_login=own_login.title())
         self.lookup = Lookups(self.users)
+        self.quotas = Quotas(limits=NO_LIMITS, store=self.store, clock=self.clock)
         self.intake = Intake(
             store=self.store,
             crypto=self.crypto,
@@ -230,6 +236,7 @@ class Rooms:
             schedule=self.schedule,
             lease_ms=lease_ms,
             max_body_bytes=max_body_bytes,
+            quotas=self.quotas,
         )
         self.catch_up = CatchUp(
             store=self.store,
@@ -239,6 +246,7 @@ class Rooms:
             clock=self.clock,
             schedule=self.schedule,
             max_body_bytes=max_body_bytes,
+            quotas=self.quotas,
             defect=self._meet,
         )
         self.deliverer = Deliverer(
@@ -250,6 +258,7 @@ class Rooms:
             schedule=self.schedule,
             first_attempt_timeout_ms=first_attempt_timeout_ms,
             lease_ms=lease_ms,
+            quotas=self.quotas,
         )
         self.worker = Worker(
             store=self.store,
@@ -326,6 +335,19 @@ class Rooms:
         with self.store.read() as txn:
             row = get_row(txn, ItemKey.of(pair.outgoing if direction is Direction.OUT else pair.incoming))
             return get_blobs(txn, row) if row is not None else None
+
+    async def rest(self) -> None:
+        """Wait until no attempt is under way."""
+        await until(lambda: not self.worker._attempts and not self.deliverer._background)
+
+    async def until_delivered(self, pair: Pair) -> None:
+        """Wait until the sender's item of a pair says so."""
+
+        def so() -> bool:
+            row = self.row(pair)
+            return row is not None and row.state is DeliveryState.DELIVERED
+
+        await until(so)
 
     def count(self, table: Table) -> int:
         """How many rows a table has."""

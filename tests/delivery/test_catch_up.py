@@ -143,8 +143,8 @@ def test_what_is_synced_again_or_older_is_a_success(tmp_path: Path) -> None:
             original, edit = make_pair("alice", "bob"), make_pair("alice", "bob", revision_ms=NOW + 9, body=b"new")
             row = (await rooms.accept(edit)).stored.row
             assert await synced(rooms, original) == row
-            assert await synced(rooms, edit) == row._replace(flags=Flag.NONE), "the other server has it"
-            assert await synced(rooms, original) == row._replace(flags=Flag.NONE)
+            assert await synced(rooms, edit) == row._replace(flags=Flag.SENT_HERE), "the other server has it"
+            assert await synced(rooms, original) == row._replace(flags=Flag.SENT_HERE)
 
     run(story())
 

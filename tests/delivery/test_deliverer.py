@@ -32,6 +32,7 @@ from tests.store.rooms import NOW, OWN, make_pair, tombstone_of
 from tests.support.clock import settle
 
 ACCEPTED, DELIVERED, FAILED = DeliveryState
+SENT_UNSYNCED = Flag.SENT_HERE | Flag.UNSYNCED
 PAIR = make_pair("alice", "bob")
 EDIT = make_pair("alice", "bob", revision_ms=NOW + 5, body=b"new")
 LEASE = 60_000
@@ -94,7 +95,7 @@ def test_it_is_delivered_when_one_server_of_the_recipient_has_it_then_the_pair_i
             ]
             row = rooms.row(PAIR)
             assert row is not None
-            assert row.flags is Flag.NONE, "a success of the hand-over acknowledges the outbox entry"
+            assert row.flags is Flag.SENT_HERE, "a success of the hand-over acknowledges the outbox entry"
 
     run(story())
 
@@ -131,7 +132,7 @@ def test_the_hand_over_waits_for_the_attempt_and_the_answer_never_for_the_hand_o
             await until(lambda: other.waiting)
             row = rooms.row(PAIR)
             assert row is not None
-            assert row.flags is Flag.UNSYNCED
+            assert row.flags == SENT_UNSYNCED
             other.release()
             await quiet(rooms)
 
@@ -168,7 +169,7 @@ def test_a_hand_over_that_fails_changes_nothing_here(tmp_path: Path, failure: He
             await quiet(rooms)
             row = rooms.row(PAIR)
             assert row is not None
-            assert (row.state, row.flags) == (DELIVERED, Flag.UNSYNCED), "it is learned at the next catch-up"
+            assert (row.state, row.flags) == (DELIVERED, SENT_UNSYNCED), "it is learned at the next catch-up"
 
     run(story())
 
@@ -226,7 +227,7 @@ def test_a_hand_over_that_cannot_be_noted_is_made_again_later(tmp_path: Path, ca
             assert "a2 has a pair" in caplog.text
             row = rooms.row(PAIR)
             assert row is not None
-            assert row.flags is Flag.UNSYNCED
+            assert row.flags == SENT_UNSYNCED
 
     run(story())
 
@@ -380,7 +381,7 @@ def test_without_a_route_the_first_attempt_has_failed_with_the_storing(tmp_path:
             assert rooms.peers.summary == ([("a2", RECEIVE_OUTCOMING)] if other_server else [])
             row = rooms.row(PAIR)
             assert row is not None
-            assert row.flags is Flag.NONE
+            assert row.flags is Flag.SENT_HERE
 
     run(story())
 

@@ -67,7 +67,7 @@ def test_a_pair_its_delivery_its_first_lease_and_its_outbox_entry_are_one_transa
             assert row == accepted.stored.row
             assert row.state is DeliveryState.ACCEPTED
             assert row.delivery == OpenDelivery(NOW, 0, NOW, NOW + LEASE), "nobody else makes the first attempt"
-            assert row.flags is Flag.UNSYNCED
+            assert row.flags == Flag.UNSYNCED | Flag.SENT_HERE
             assert rooms.count(Table.OUTBOX_UNSYNCED) == 1
             assert rooms.blobs(pair) == (pair.incoming.blob, pair.outgoing.blob)
             assert rooms.recipients_row(pair) is None
@@ -135,7 +135,7 @@ def test_a_pair_from_the_other_server_is_synced_and_from_anybody_else_is_not(tmp
             await rooms.know("carol", OWN)
             pair = make_pair("carol", "bob")
             accepted = await rooms.intake.receive_pair(pair.incoming.blob, pair.outgoing.blob, from_server="a2")
-            assert accepted.stored.row.flags is Flag.NONE, "there is no other server to learn it"
+            assert accepted.stored.row.flags is Flag.SENT_HERE, "there is no other server to learn it"
 
     run(story())
 

@@ -38,6 +38,7 @@ class House:
         self.connected: list[str] = []
         self.tell: Callable[[str], None] | None = self.connected.append
         self.settings = settings or make_settings(**changes)
+        self.blocked: frozenset[str] = frozenset()
 
     def read(self) -> Iterable[KnownPeer]:
         if isinstance(self.known, Exception):
@@ -52,6 +53,7 @@ class House:
             clock=self.clock,
             known_peers=self.read,
             on_connected=self.tell,
+            blocked=self.blocked,
             random=random.Random(3).random,
         )
 
@@ -165,6 +167,46 @@ def test_never_to_itself_even_under_another_name(run: Run, login: str, url: str)
             assert "this server itself" in str(error)
             assert pool.snapshot().peers == ()
             assert pool.snapshot().known_peers == 0
+
+    run(story())
+
+
+def test_a_blocked_server_has_no_link_and_those_that_are_open_are_closed(run: Run) -> None:
+    async def story() -> None:
+        async with ScriptedPeer(script={STATUS: never}) as peer, ScriptedPeer("server3") as other:
+            house = House(KnownPeer("Server2", peer.url, True), KnownPeer("server3", other.url, True))
+            async with house.open() as pool:
+                await until(lambda: sorted(house.connected) == ["Server2", "server3"])
+                under_way = request(pool, peer.url)
+                await peer.until_asked(1)
+                pool.block({"server2"})
+                error = await failure(under_way)
+                assert isinstance(error, LinkLost)
+                assert "has blocked it" in str(error)
+                await peer.until(lambda: not peer.live)
+                error = await failure(request(pool, peer.url, login="SERVER2"))
+                assert isinstance(error, LinkDown)
+                assert "has blocked it" in str(error)
+                assert pool.snapshot().known_peers == 1
+                assert list(links(pool)) == [other.url]
+                assert len(peer.connections) == len(other.connections) == 1
+                pool.block(())
+                await house.clock.advance(2)  # the same server is not tried more often than once a second
+                await until(lambda: house.connected.count("Server2") == 2)
+                assert pool.snapshot().known_peers == 2
+
+    run(story())
+
+
+def test_a_server_that_is_blocked_from_the_start(run: Run) -> None:
+    async def story() -> None:
+        async with ScriptedPeer() as peer:
+            house = House(KnownPeer("server2", peer.url, True))
+            house.blocked = frozenset({"server2"})
+            async with house.open() as pool:
+                assert isinstance(await failure(request(pool, peer.url)), LinkDown)
+                assert pool.snapshot().known_peers == 0
+            assert peer.connections == []
 
     run(story())
 

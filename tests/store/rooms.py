@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import resource
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,7 @@ from shine_node.store.layout import (
     time_key,
 )
 from shine_node.store.outbox import former_servers
+from shine_node.store.usage import Usage, Used, usage_rows
 from shine_node.store.users import add_record, other_server
 
 OWN = "own.server"
@@ -183,7 +185,21 @@ def check_indexes(txn: Transaction, own_login: str = OWN) -> dict[ItemKey, Row]:
     assert dict(txn.scan(Table.OUTBOX_UNSYNCED)) == unsynced
     assert {number for number, _ in txn.scan(Table.CONTAINERS)} == set(numbers)
     _check_settings(txn, own_login)
+    _check_usage(txn, rows)
     return rows
+
+
+def _check_usage(txn: Transaction, rows: dict[ItemKey, Row]) -> None:
+    """What is counted of each owner, as a start would count it, is what is stored."""
+    stored: Counter[str] = Counter()
+    for key, row in rows.items():
+        value = txn.get(Table.CONTAINERS, pack_number(row.seq)) if row.seq else b""
+        stored[key.owner] += sum(map(len, decode_containers(value))) if value else 0
+    tail, nothing = Usage().committed(txn), Used(0, 0, 0)
+    counted = {owner: used for owner, used, _ in usage_rows(txn)}
+    for owner in stored.keys() | counted.keys() | tail.added.keys():
+        used = counted.get(owner, nothing).plus(tail.added.get(owner, nothing))
+        assert used.stored_bytes == stored[owner], owner
 
 
 def _check_settings(txn: Transaction, own_login: str) -> None:

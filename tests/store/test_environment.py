@@ -31,6 +31,8 @@ from shine_node.store.environment import (
 )
 from shine_node.store.files import MAX_READERS
 from shine_node.store.layout import SCHEMA_VERSION, Table, pack_number
+from shine_node.store.queue import MAX_WAITING_BYTES
+from shine_node.store.trouble import QUIET_SECONDS
 from tests.store.rooms import MAP_SIZE, MIB, NOW, greatest_file_size, opened
 
 pytestmark = pytest.mark.core
@@ -40,8 +42,8 @@ WAIT = 30
 
 
 @asynccontextmanager
-async def running(path: Path, *, on_fatal: Callable[[], None] | None = None) -> AsyncIterator[Store]:
-    store = Store(path, map_size=MAP_SIZE, on_fatal=on_fatal)
+async def running(path: Path, *, on_fatal: Callable[[], None] | None = None, **options: Any) -> AsyncIterator[Store]:
+    store = Store(path, map_size=MAP_SIZE, on_fatal=on_fatal, **options)
     store.start()
     try:
         yield store
@@ -442,6 +444,34 @@ def test_over_the_bound_a_job_is_refused_at_once(tmp_path: Path) -> None:
     run(story())
 
 
+def test_jobs_that_are_large_are_bounded_by_what_they_keep(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path / "shine.mdb") as store:
+            gate = Gate()
+            store.submit([job(gate)])
+            await asyncio.to_thread(gate.reached.wait, WAIT)
+            first = asyncio.ensure_future(store.write(put(b"first"), size=MAX_WAITING_BYTES))
+            await asyncio.sleep(0)
+            with pytest.raises(ServerBusy):
+                await store.write(put(b"lost"), size=1)
+            small = asyncio.ensure_future(store.write(put(b"small")))
+            gate.open.set()
+            assert await asyncio.gather(first, small) == [b"first", b"small"]
+            assert await store.write(put(b"later"), size=MAX_WAITING_BYTES) == b"later"
+            assert stored(store, b"lost") == [False]
+
+    run(story())
+
+
+def test_a_store_that_may_not_grow_says_why(tmp_path: Path) -> None:
+    with opened(tmp_path / "shine.mdb") as store:
+        store.check_room()
+        store.no_room = "there is none"
+        with pytest.raises(StorageFull, match="there is none"):
+            store.check_room()
+        store.write_now(put(b"small"))
+
+
 # -- closing ------------------------------------------------------------------------------------------------------
 
 
@@ -454,7 +484,7 @@ def test_closing_writes_what_is_waiting(tmp_path: Path) -> None:
             jobs = [job(put(b"%d" % number)) for number in range(MAX_JOBS_A_COMMIT * 2)]
             store.submit(jobs)
             closing = asyncio.create_task(asyncio.to_thread(store.close))
-            await asyncio.to_thread(until, lambda: store._stopping)
+            await asyncio.to_thread(until, lambda: store._queue._closed)
             with pytest.raises(ServerBusy):
                 store.submit([job(put(b"late"))])
             gate.open.set()
@@ -724,7 +754,8 @@ def test_a_disk_without_room_refuses_writes_until_there_is_room(
 
     async def story() -> None:
         stop = asyncio.Event()
-        async with running(path, on_fatal=stop.set) as store:
+        now = [0.0]
+        async with running(path, on_fatal=stop.set, monotonic=lambda: now[0]) as store:
             await store.write(put(b"before", bytes(200_000)))
             with greatest_file_size(path.stat().st_size + 40_000):
                 for _ in range(5):
@@ -733,6 +764,7 @@ def test_a_disk_without_room_refuses_writes_until_there_is_room(
                     assert caught.value.status == 507
                 assert stored(store, b"before", b"lost") == [True, False]
                 assert store.trouble == f"the disk is full: make room on the disk of {tmp_path}"
+            now[0] = QUIET_SECONDS
             await store.write(put(b"after", bytes(200_000)))
             assert store.trouble == ""
             assert stored(store, b"before", b"lost", b"after") == [True, False, True]

@@ -34,6 +34,14 @@ def test_results_errors_and_requests_that_were_given_up() -> None:
     asyncio.run(story())
 
 
+def test_a_job_says_how_much_it_keeps() -> None:
+    async def story() -> None:
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        assert (Job(never, future).size, Job(never, future, size=5).size) == (0, 5)
+
+    asyncio.run(story())
+
+
 def test_the_watch_is_told_only_of_changes_and_its_defects_keep_nobody_waiting() -> None:
     async def story() -> None:
         loop = asyncio.get_running_loop()

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shine_node.protocol.container import Container, parse_container
-from shine_node.protocol.errors import KeyConflict, Refusal, StaleRevision
+from shine_node.protocol.errors import Forbidden, KeyConflict, RateLimited, Refusal, StaleRevision, StorageFull
 from shine_node.protocol.keys import MessageId, parse_base_key
 from shine_node.protocol.pair import Pair, check_pair
 from shine_node.protocol.revisions import Arrival
@@ -758,3 +758,115 @@ def test_a_claim_of_a_removed_message_writes_nothing(store: Store) -> None:
     lost = store.write_now(lambda txn: record_result(txn, claims[0], delivered=False, now_ms=later, schedule=SCHEDULE))
     assert lost is None
     assert row_of(store, pair.outgoing) == before
+
+
+# -- what may not be stored ---------------------------------------------------------------------------------------
+
+
+class Keeper:
+    """A gate that refuses what a test says, and takes note of what it was asked."""
+
+    def __init__(self, *, sends: Refusal | None = None, receives: Refusal | None = None) -> None:
+        self.refusals = (sends, receives)
+        self.asked: list[tuple[str, str, int]] = []
+
+    def sends(self, txn: Transaction, key: ItemKey, *, grows: int, now_ms: int) -> None:
+        assert (txn.writes, now_ms) == (0, NOW)
+        self._ask("sends", key, grows, self.refusals[0])
+
+    def receives(self, txn: Transaction, key: ItemKey, *, grows: int) -> None:
+        assert txn.writes == 0
+        self._ask("receives", key, grows, self.refusals[1])
+
+    def _ask(self, what: str, key: ItemKey, grows: int, refusal: Refusal | None) -> None:
+        self.asked.append((what, key.owner, grows))
+        if refusal is not None:
+            raise refusal
+
+
+def put_through(store: Store, pair: Pair, gate: Keeper, *, from_client: bool = True, counts: bool = False) -> Stored:
+    return store.write_now(
+        lambda txn: store_pair(
+            txn,
+            pair,
+            now_ms=NOW,
+            from_client=from_client,
+            delivery=first_delivery(),
+            own_login=OWN,
+            gate=gate,
+            counts=counts,
+        )
+    )
+
+
+def sizes(pair: Pair) -> tuple[int, int]:
+    return sum(map(len, blobs(pair))), len(pair.incoming.blob)
+
+
+def test_a_gate_is_asked_for_both_owners_by_how_much_what_they_have_grows(store: Store) -> None:
+    pair, gate = make_pair("alice", "bob", body=b"x" * 100), Keeper()
+    edit = make_pair("alice", "bob", body=b"y", revision_ms=NOW + 5)
+    assert put_through(store, pair, gate).state is DeliveryState.DELIVERED
+    assert gate.asked == [("sends", "alice", sizes(pair)[0]), ("receives", "bob", sizes(pair)[1])]
+    put_through(store, pair, gate)
+    assert len(gate.asked) == 2, "nothing would be stored"
+    put_through(store, edit, gate)
+    growth = [("sends", "alice", sizes(edit)[0] - sizes(pair)[0]), ("receives", "bob", sizes(edit)[1] - sizes(pair)[1])]
+    assert gate.asked[2:] == growth
+    put_through(store, make_pair("alice", "carol"), gate)
+    assert [owner for _, owner, _ in gate.asked[4:]] == ["alice"], "carol is at home elsewhere"
+
+
+def test_a_sender_that_may_not_leaves_nothing_behind(store: Store) -> None:
+    pair = make_pair("alice", "bob")
+    with pytest.raises(StorageFull):
+        put_through(store, pair, Keeper(sends=StorageFull("no room")))
+    assert row_of(store, pair.outgoing) is row_of(store, pair.incoming) is None
+
+
+@pytest.mark.parametrize("from_client", [True, False])
+def test_a_copy_that_its_recipient_does_not_take_is_left_to_the_schedule(store: Store, from_client: bool) -> None:
+    pair = make_pair("alice", "bob")
+    gate = Keeper(receives=Forbidden("not from alice"))
+    stored = put_through(store, pair, gate, from_client=from_client)
+    assert stored.state is DeliveryState.ACCEPTED
+    assert row_of(store, pair.incoming) is None
+    assert len(due(store)) == 1
+    again = put_through(store, pair, gate, from_client=from_client)
+    assert (again.arrival, again.state) == (Arrival.SAME, DeliveryState.ACCEPTED)
+    assert row_of(store, pair.incoming) is None
+    put_through(store, pair, Keeper(), from_client=from_client)
+    assert row_of(store, pair.incoming) is not None
+
+
+def test_who_sends_too_fast_is_told_so_where_it_is_new_and_comes_from_a_client(store: Store) -> None:
+    pair = make_pair("alice", "bob")
+    gate = Keeper(receives=RateLimited("too fast"))
+    with pytest.raises(RateLimited):
+        put_through(store, pair, gate)
+    assert row_of(store, pair.outgoing) is None
+    assert put_through(store, pair, gate, from_client=False).state is DeliveryState.ACCEPTED
+    assert put_through(store, pair, gate).arrival is Arrival.SAME
+
+
+def test_a_copy_from_a_server_is_refused_or_taken(store: Store) -> None:
+    copy = make_copy("carol", "bob", 1)
+
+    def put(gate: Keeper) -> Stored:
+        return store.write_now(lambda txn: store_incoming(txn, copy, now_ms=NOW, own_login=OWN, gate=gate))
+
+    with pytest.raises(Forbidden):
+        put(Keeper(receives=Forbidden("no")))
+    assert row_of(store, copy) is None
+    gate = Keeper()
+    put(gate)
+    put(gate)
+    assert gate.asked == [("receives", "bob", len(copy.blob))]
+
+
+def test_only_messages_count_as_sent_here(store: Store) -> None:
+    pair = make_pair("alice", "carol")
+    assert Flag.SENT_HERE in put_through(store, pair, Keeper(), counts=True).row.flags
+    assert Flag.SENT_HERE not in put_through(store, make_pair("bob", "carol"), Keeper()).row.flags
+    receipt = receipt_of(make_copy("carol", "alice", 1).message)
+    assert Flag.SENT_HERE not in put_through(store, receipt, Keeper(), counts=True).row.flags

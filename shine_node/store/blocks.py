@@ -1,0 +1,23 @@
+"""Whom a user of this server takes nothing from, as the user's own setting says (PROTOCOL.md §8.4)."""
+
+from __future__ import annotations
+
+import functools
+
+from shine_node.protocol.blocking import BLOCKED_PARAM, blocked_logins
+from shine_node.store.environment import Transaction
+from shine_node.store.layout import Table
+from shine_node.store.settings import setting_in
+
+__all__ = ["blocks"]
+
+
+def blocks(txn: Transaction, owner: str, sender: str) -> bool:
+    """Say whether an owner takes nothing from a sender; both in lower case. Nobody blocks themselves."""
+    value = txn.get(Table.SETTINGS, f"{owner}\0{BLOCKED_PARAM}".encode())
+    return value is not None and sender != owner and sender in _logins(value)
+
+
+@functools.lru_cache(maxsize=256)
+def _logins(value: bytes) -> frozenset[str]:
+    return frozenset(blocked_logins(setting_in(value).value))
