@@ -21,7 +21,6 @@ import pytest
 
 from shine_node.protocol.errors import InternalError, KeyConflict, ServerBusy, StaleRevision, StorageFull
 from shine_node.store.environment import (
-    LATER_SECONDS,
     MAX_JOBS_A_COMMIT,
     MAX_WAITING_JOBS,
     Job,
@@ -31,7 +30,7 @@ from shine_node.store.environment import (
 )
 from shine_node.store.files import MAX_READERS
 from shine_node.store.layout import SCHEMA_VERSION, Table, pack_number
-from shine_node.store.queue import MAX_WAITING_BYTES
+from shine_node.store.queue import LATER_SECONDS, MAX_WAITING_BYTES
 from shine_node.store.trouble import QUIET_SECONDS
 from tests.store.rooms import MAP_SIZE, MIB, NOW, greatest_file_size, opened
 
