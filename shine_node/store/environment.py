@@ -194,16 +194,29 @@ class Store:
         self._thread = threading.Thread(target=self._write_forever, args=(self._loop,), name="store-writer")
         self._thread.start()
 
-    def close(self) -> None:
+    def close(self, seconds: float | None = None) -> None:
         """Write what is waiting, then close the file and give up its lock; it waits for the last commit.
 
         Nobody may be reading. To close twice does nothing.
+
+        Args:
+            seconds: how long the writing may take; then what still waits is given up, and nobody has been told that it
+                was stored. A commit that does not end for as long again leaves the file open: the process has to end.
         """
         with self._wake:
             self._stopping = True
             self._wake.notify()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(seconds)
+            if self._thread.is_alive():
+                with self._wake:
+                    log.warning("%d writes are given up: the disk is too slow for them", self.waiting)
+                    self._waiting.clear()
+                    self._later.clear()
+                self._thread.join(seconds)
+                if self._thread.is_alive():
+                    log.error("the disk does not answer: the store stays open until the process ends")
+                    return
         self._open.close()
 
     # -- reading ------------------------------------------------------------------------------------------------

@@ -469,6 +469,48 @@ def test_closing_writes_what_is_waiting(tmp_path: Path) -> None:
     run(story())
 
 
+def test_closing_in_a_hurry_gives_up_what_has_not_been_begun(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        store = Store(tmp_path / "shine.mdb", map_size=MAP_SIZE)
+        store.start()
+        gate = Gate()
+        store.submit([job(gate), job(put(b"of the commit"))])
+        await asyncio.to_thread(gate.reached.wait, WAIT)
+        late = [job(put(b"late")), job(put(b"later"))]
+        store.submit(late[:1])
+        store.submit(late[1:], later=True)
+        await asyncio.to_thread(store.close, 0.05)
+        assert "2 writes are given up" in caplog.text
+        assert "the disk does not answer" in caplog.text, "its commit is held up yet"
+        gate.open.set()
+        await asyncio.to_thread(store.close, WAIT)
+        assert not any(each.future.done() for each in late)
+
+        with opened(tmp_path / "shine.mdb") as again:
+            assert stored(again, b"of the commit", b"late", b"later") == [True, False, False]
+
+    run(story())
+
+
+def test_closing_in_a_hurry_waits_for_the_commit_that_has_been_begun(tmp_path: Path) -> None:
+    async def story() -> None:
+        store = Store(tmp_path / "shine.mdb", map_size=MAP_SIZE)
+        store.start()
+        gate = Gate()
+        store.submit([job(gate)])
+        await asyncio.to_thread(gate.reached.wait, WAIT)
+        late = job(put(b"late"))
+        store.submit([late])
+        closing = asyncio.create_task(asyncio.to_thread(store.close, WAIT / 10))
+        await asyncio.to_thread(until, lambda: store._stopping)
+        await asyncio.sleep(0.05)
+        gate.open.set()
+        await closing
+        assert await outcomes([late]) == [b"late"]
+
+    run(story())
+
+
 def test_the_writer_outlives_its_loop(tmp_path: Path) -> None:
     gate = Gate()
     stores: list[Store] = []
