@@ -8,7 +8,6 @@ import logging
 import os
 import struct
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +17,7 @@ import lmdb
 from shine_node.protocol.errors import InternalError, Refusal, ServerBusy, StorageFull
 from shine_node.store.changes import Change, Watch
 from shine_node.store.files import StoreError, is_disk_full, open_environment, take_lock
+from shine_node.store.job_queue import JobQueue
 from shine_node.store.jobs import Job, bring_back
 from shine_node.store.layout import SCHEMA_VERSION, Table, pack_number, unpack_number
 from shine_node.store.seeking import Seeker
@@ -27,10 +27,6 @@ __all__ = ["Job", "Store", "StoreError", "Transaction"]
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-MAX_JOBS_A_COMMIT = 256
-MAX_WAITING_JOBS = 65536
-LATER_SECONDS = 0.2
-"""How long what can wait does so for a commit that is made for something else, or for more of its kind."""
 MAX_FIRST_SEQ = 2**52
 """A clock that is far ahead must not make numbers that a reader of JSON cannot hold exactly."""
 _NUMBERED = (Table.CONTAINERS, Table.ACCESS_RECORDS)
@@ -151,10 +147,7 @@ class Store:
         self.path = path
         self.map_size = map_size
         self._on_fatal = on_fatal
-        self._waiting: deque[Job[Any]] = deque()
-        self._later: deque[Job[Any]] = deque()
-        self._wake = threading.Condition()
-        self._stopping = False
+        self._jobs = JobQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self.seqs: dict[Table, int] = {}
@@ -174,7 +167,7 @@ class Store:
     @property
     def waiting(self) -> int:
         """How many jobs wait for the writer, of at most ``MAX_WAITING_JOBS``."""
-        return len(self._waiting) + len(self._later)
+        return len(self._jobs)
 
     @property
     def position(self) -> int:
@@ -203,16 +196,11 @@ class Store:
             seconds: how long the writing may take; then what still waits is given up, and nobody has been told that it
                 was stored. A commit that does not end for as long again leaves the file open: the process has to end.
         """
-        with self._wake:
-            self._stopping = True
-            self._wake.notify()
+        self._jobs.close()
         if self._thread is not None:
             self._thread.join(seconds)
             if self._thread.is_alive():
-                with self._wake:
-                    log.warning("%d writes are given up: the disk is too slow for them", self.waiting)
-                    self._waiting.clear()
-                    self._later.clear()
+                log.warning("%d writes are given up: the disk is too slow for them", self._jobs.clear())
                 self._thread.join(seconds)
                 if self._thread.is_alive():
                     log.error("the disk does not answer: the store stays open until the process ends")
@@ -280,23 +268,12 @@ class Store:
         """Hand jobs to the writer, from any thread; they share a commit where they can.
 
         Args:
-            later: they can wait up to ``LATER_SECONDS`` for others to share a commit with. Each commit writes some
-                pages whatever is in it, and an SD card wears out by pages.
+            later: they can wait for a moment, for others to share a commit with.
 
         Raises:
             ServerBusy: over ``MAX_WAITING_JOBS`` are waiting, or the store is being closed.
         """
-        with self._wake:
-            if self._stopping or self.waiting + len(jobs) > MAX_WAITING_JOBS:
-                raise ServerBusy("the store has too much to write", {"retryAfterMs": 1000})
-            if later:
-                waits_already = bool(self._later)
-                self._later.extend(jobs)
-                if waits_already:
-                    return  # the writer counts from the first of them: it must not begin anew with each
-            else:
-                self._waiting.extend(jobs)
-            self._wake.notify()
+        self._jobs.put(jobs, later=later)
 
     def allocate(self, table: Table) -> int:
         """Give the next number of a table; called by the one writer only."""
@@ -305,7 +282,7 @@ class Store:
 
     def _write_forever(self, loop: asyncio.AbstractEventLoop) -> None:
         while True:
-            batch = self._next_batch()
+            batch = self._jobs.next_batch()
             if not batch:
                 return
             changes = self._try_together(batch)
@@ -313,19 +290,6 @@ class Store:
                 changes = [change for job in batch for change in self._run_alone(job)]
             with contextlib.suppress(RuntimeError):  # the loop was closed before its writer: nobody waits any more
                 loop.call_soon_threadsafe(bring_back, batch, changes, self.watch)
-
-    def _next_batch(self) -> list[Job[Any]]:
-        """Wait for jobs and return those of the next commit, first what has waited; none when the store is closed."""
-        with self._wake:
-            while not self._waiting and not self._stopping:
-                if not self._later:
-                    self._wake.wait()
-                elif not self._wake.wait(LATER_SECONDS):
-                    break
-            batch: list[Job[Any]] = []
-            for queue in (self._later, self._waiting):
-                batch += [queue.popleft() for _ in range(min(len(queue), MAX_JOBS_A_COMMIT - len(batch)))]
-            return batch
 
     def _try_together(self, batch: list[Job[Any]]) -> list[Change] | None:
         """Run all jobs in one transaction and return what they changed; if it does not go well, undo all: ``None``.
