@@ -23,7 +23,7 @@ from shine_node.logs import set_up_logging
 from shine_node.node import Node
 from shine_node.protocol.errors import ShineError
 
-__all__ = ["files_needed", "raise_file_limit", "run_node"]
+__all__ = ["LastResort", "files_needed", "leave", "raise_file_limit", "run_node"]
 
 log = logging.getLogger(__name__)
 
@@ -83,9 +83,7 @@ def run_node(config: Config, *, config_path: Path | None = None) -> int:
             status = runner.run(_run(config, config_path, resort))
     finally:
         resort.disarm()
-    if _left_behind():
-        _end_now(status)
-    return status
+    return leave(status)
 
 
 class LastResort:
@@ -158,9 +156,11 @@ async def _run(config: Config, config_path: Path | None, resort: LastResort) -> 
     return 1 if node.fatal.is_set() else 0
 
 
-def _left_behind() -> bool:
-    """Say whether threads of the node still run, which would keep the process from ending."""
-    return any(thread.name.startswith(_THREADS) for thread in threading.enumerate())
+def leave(status: int) -> int:
+    """Return the status to end with; end the process where threads of the node would keep it from ending."""
+    if any(thread.name.startswith(_THREADS) for thread in threading.enumerate()):
+        _end_now(status)
+    return status
 
 
 def _give_up(status: int) -> None:

@@ -26,7 +26,7 @@ from shine_node import process as process_module
 from shine_node.cli.node_process import NodeProcess, ReservedPort
 from shine_node.client.messages import make_message
 from shine_node.config import Config, config_from_mapping, load_config
-from shine_node.process import LastResort, files_needed, raise_file_limit, run_node
+from shine_node.process import LastResort, files_needed, leave, raise_file_limit, run_node
 from tests.api.talk import Silent, Talk, asked, node
 from tests.cli.certificates import write_certificate
 from tests.control.conftest import Asker
@@ -486,19 +486,13 @@ def test_a_second_signal_after_a_while_ends_the_process_at_once(
     run(story())
 
 
-@pytest.mark.usefixtures("process_of_before")
-def test_a_thread_that_is_left_behind_does_not_keep_the_process(tmp_path: Path, ended: list[int]) -> None:
+def test_a_thread_that_is_left_behind_does_not_keep_the_process(ended: list[int]) -> None:
+    assert leave(1) == 1
+    assert ended == []
     go_on = threading.Event()
     left = threading.Thread(target=go_on.wait, name="reading_0")
     left.start()
-    with ReservedPort() as port:
-        url = f"ws://127.0.0.1:{port.number}/ws"
-
-        def meanwhile() -> None:
-            until_it_listens(url)
-            os.kill(os.getpid(), signal.SIGTERM)
-
-        assert run_here(config_on(tmp_path, port), meanwhile) == 0
+    leave(0)
     go_on.set()
     left.join()
     assert ended == [0]

