@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import sys
+import threading
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,13 +28,17 @@ from shine_node.notify import Notifier
 from shine_node.protocol.errors import ShineError
 from shine_node.watchdog import Watchdog
 
-__all__ = ["files_needed", "raise_file_limit", "run_node", "status_line"]
+__all__ = ["LastResort", "files_needed", "leave", "raise_file_limit", "run_node", "status_line"]
 
 log = logging.getLogger(__name__)
 
 THREAD_SWITCH_SECONDS = 0.0005
 COLLECTOR_THRESHOLDS = (20_000, 20, 50)
 """Requests make no reference cycles; looking for some after every 700 objects is time lost."""
+STOP_SECONDS = 4.5
+"""How long the process may take to stop before it is ended: whoever waits for it gives it 5 s."""
+IMPATIENT_SECONDS = 1.0
+_THREADS = ("store-writer", "crypto-", "reading")
 OTHER_FILES = 128
 """The store, sockets that listen, links that are being opened, and what the interpreter has open."""
 STATUS_SECONDS = 60
@@ -78,13 +83,18 @@ def run_node(config: Config, *, config_path: Path | None = None) -> int:
     notifier = Notifier(os.environ, os.getpid())
     if notifier.active:
         faulthandler.enable(_STANDARD_ERROR)  # the watchdog ends a node with SIGABRT: the log then says where it hung
+    resort = LastResort()
     # A thread that has checked a signature waits this long for the interpreter while the loop is busy. The default
     # of 5 ms would let the loop starve the checks that its own answers wait for.
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
     raise_file_limit(files_needed(config))
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_run(config, config_path, notifier))
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            status = runner.run(_run(config, config_path, resort, notifier))
+    finally:
+        resort.disarm()
+    return leave(status)
 
 
 def status_line(status: Mapping[str, Any]) -> str:
@@ -96,11 +106,51 @@ def status_line(status: Mapping[str, Any]) -> str:
     return f"{counts}; {len(warnings)} warnings, see `shine-node status`" if warnings else counts
 
 
-async def _run(config: Config, config_path: Path | None, notifier: Notifier) -> int:
+class LastResort:
+    """Ends the process when its stop takes too long, whatever hangs: a thread, the event loop, a name server.
+
+    All that was answered is on disk, so nothing is lost by it but the manners.
+    """
+
+    def __init__(self) -> None:
+        self._timer: threading.Timer | None = None
+
+    def arm(self, status: int) -> None:
+        """Let the process end with a status within ``STOP_SECONDS`` from now, unless it has ended before."""
+        self._timer = threading.Timer(STOP_SECONDS, _give_up, (status,))
+        self._timer.daemon = True
+        self._timer.start()
+
+    def disarm(self) -> None:
+        """Let it live."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+class _Signals:
+    """What SIGTERM and SIGINT say: the first one to stop in order, one that comes later than it to stop at once."""
+
+    def __init__(self) -> None:
+        self.stopping = asyncio.Event()
+        self._clock = SystemClock()
+        self._since = 0.0
+
+    def __call__(self) -> None:
+        now = self._clock.monotonic()
+        if not self.stopping.is_set():
+            self._since = now
+            self.stopping.set()
+        elif now - self._since >= IMPATIENT_SECONDS:  # before that, it is the same wish, told to a group of processes
+            log.warning("told to stop again: what was under way is given up")
+            _end_now(0)
+
+
+async def _run(config: Config, config_path: Path | None, resort: LastResort, notifier: Notifier) -> int:
     loop = asyncio.get_running_loop()
-    stopping = asyncio.Event()
+    told = _Signals()
+    stopping = told.stopping
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+        loop.add_signal_handler(number, told)
     hung_up = asyncio.Event()
     loop.add_signal_handler(signal.SIGHUP, hung_up.set)  # one that comes before the node has started is not lost
     try:
@@ -127,9 +177,28 @@ async def _run(config: Config, config_path: Path | None, notifier: Notifier) -> 
         task.cancel()
     log.info("stopping")
     notifier.stopping()
+    resort.arm(1 if node.fatal.is_set() else 0)
     with contextlib.suppress(asyncio.CancelledError):
         await node.stop()
     return 1 if node.fatal.is_set() else 0
+
+
+def leave(status: int) -> int:
+    """Return the status to end with; end the process where threads of the node would keep it from ending."""
+    if any(thread.name.startswith(_THREADS) for thread in threading.enumerate()):
+        _end_now(status)
+    return status
+
+
+def _give_up(status: int) -> None:
+    log.warning("the stop has taken %g s: what was under way is given up", STOP_SECONDS)
+    _end_now(status)
+
+
+def _end_now(status: int) -> None:
+    """End the process, whatever its threads do."""
+    logging.shutdown()
+    os._exit(status)
 
 
 async def _reload_when_told(told: asyncio.Event, node: Node) -> None:

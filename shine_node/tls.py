@@ -196,7 +196,7 @@ def _decoded(served: ssl.SSLContext) -> _Own:
     shown = _shake_hands(served, _trusting_itself(served), None).getpeercert() or {}
     names = shown.get("subjectAltName", ())
     return {
-        "names": tuple(str(name) for kind, name in names if kind in ("DNS", "IP Address")),
+        "names": tuple(str(name[1]) for name in names if name[0] in ("DNS", "IP Address")),
         "not_before_ms": _milliseconds(shown["notBefore"]),
         "not_after_ms": _milliseconds(shown["notAfter"]),
         "self_signed": shown.get("subject") == shown.get("issuer"),

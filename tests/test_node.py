@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import ssl
+import threading
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -430,6 +431,30 @@ def test_who_waits_for_an_attempt_when_the_node_stops_is_answered_and_the_messag
             await server.start()
             told = await server.request("GetDmDeliveryStatus", {"messageKey": one.outgoing_key})
             assert (told["known"], told["delivered"]) == (True, False)
+
+    run(story())
+
+
+def test_a_long_reading_does_not_keep_the_node_from_stopping(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(node_module, "CLOSE_SECONDS", 0.05)
+    began, go_on = threading.Event(), threading.Event()
+
+    def read(txn: object) -> None:
+        began.set()
+        assert go_on.wait(PATIENCE)
+
+    async def story() -> None:
+        server = Node(config(tmp_path))
+        await server.start()
+        reading = server._readers.begin(read)
+        await asyncio.to_thread(began.wait, PATIENCE)
+        await server.stop()
+        assert "a long reading of the store is given up" in caplog.text
+        go_on.set()
+        await reading
+        await server.stop()  # now it can be closed
 
     run(story())
 

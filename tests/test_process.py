@@ -23,13 +23,15 @@ from websockets.exceptions import InvalidHandshake
 from websockets.sync.client import connect as connect_sync
 
 from shine_node import node as node_module
+from shine_node import process as process_module
 from shine_node.cli.node_process import NodeProcess, ReservedPort
 from shine_node.client.messages import make_message
 from shine_node.config import Config, config_from_mapping, load_config
-from shine_node.process import files_needed, raise_file_limit, run_node, status_line
+from shine_node.process import LastResort, files_needed, leave, raise_file_limit, run_node, status_line
 from tests.api.talk import Silent, Talk, asked, node
 from tests.cli.certificates import write_certificate
 from tests.control.conftest import Asker
+from tests.support.clock import ManualClock
 from tests.support.manager import Manager
 from tests.support.nodes import PATIENCE, eventually, node_settings, now_ms, run, toml_text
 from tests.support.scripted_peer import ScriptedPeer
@@ -504,6 +506,64 @@ def test_the_manager_is_told_from_the_start_to_the_end(tmp_path: Path) -> None:
     run(story())
 
 
+# Ending whatever hangs
+
+
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The statuses with which the process would have ended at once."""
+    statuses: list[int] = []
+    monkeypatch.setattr(process_module.os, "_exit", statuses.append)
+    monkeypatch.setattr(process_module.logging, "shutdown", lambda: None)
+    return statuses
+
+
+def test_a_stop_that_takes_too_long_is_ended(
+    monkeypatch: pytest.MonkeyPatch, ended: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(process_module, "STOP_SECONDS", 0.01)
+    resort = LastResort()
+    resort.disarm()  # it was never armed
+    resort.arm(1)
+    deadline = time.monotonic() + PATIENCE
+    while not ended:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert ended == [1]
+    assert "what was under way is given up" in caplog.text
+
+
+def test_a_stop_in_time_is_left_alone(ended: list[int]) -> None:
+    before = threading.active_count()
+    resort = LastResort()
+    resort.arm(0)
+    resort.disarm()
+    deadline = time.monotonic() + PATIENCE
+    while threading.active_count() > before:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert ended == []
+
+
+def test_a_second_signal_after_a_while_ends_the_process_at_once(
+    monkeypatch: pytest.MonkeyPatch, ended: list[int]
+) -> None:
+    clock = ManualClock()
+    monkeypatch.setattr(process_module, "SystemClock", lambda: clock)
+
+    async def story() -> None:
+        told = process_module._Signals()
+        told()
+        assert told.stopping.is_set()
+        told()  # the same wish, told to a group of processes
+        assert ended == []
+        await clock.advance(1)
+        told()
+        assert ended == [0]
+
+    run(story())
+
+
 @pytest.mark.parametrize("what", ["loop", "writer"])
 def test_a_node_that_is_held_up_gives_no_sign_of_life_and_says_where_it_hung(tmp_path: Path, what: str) -> None:
     file = tmp_path / "node.toml"
@@ -557,3 +617,15 @@ def test_the_line_of_the_status() -> None:
     assert status_line(status) == "3 users, 5 connections, 1 of 2 links well"
     status["warnings"] = ["the disk is full"]
     assert status_line(status) == "3 users, 5 connections, 1 of 2 links well; 1 warnings, see `shine-node status`"
+
+
+def test_a_thread_that_is_left_behind_does_not_keep_the_process(ended: list[int]) -> None:
+    assert leave(1) == 1
+    assert ended == []
+    go_on = threading.Event()
+    left = threading.Thread(target=go_on.wait, name="reading_0")
+    left.start()
+    leave(0)
+    go_on.set()
+    left.join()
+    assert ended == [0]

@@ -131,16 +131,21 @@ class Endpoint:
             server.close(close_connections=False)
         await asyncio.gather(*(connection.settle(seconds) for connection in self._connections))
 
-    async def close(self) -> None:
-        """Stop listening, and end every connection and what is still under way on it; bounded."""
-        await self.settle(CLOSE_SECONDS)
+    async def close(self, seconds: float | None = None) -> None:
+        """Stop listening, and end every connection and what is still under way on it.
+
+        Args:
+            seconds: for each of the four steps that this takes at most; ``CLOSE_SECONDS`` where left out.
+        """
+        seconds = CLOSE_SECONDS if seconds is None else seconds
+        await self.settle(seconds)
         for connection in self._connections:
             connection.give_up()
-        await asyncio.gather(*(_end(doorway) for doorway in self._sockets))
-        await self._sockets.until_empty(CLOSE_SECONDS)
+        await asyncio.gather(*(_end(doorway, seconds) for doorway in self._sockets))
+        await self._sockets.until_empty(seconds)
         ends = [asyncio.ensure_future(server.wait_closed()) for server in self._servers]
         if ends:
-            await asyncio.wait(ends, timeout=CLOSE_SECONDS)
+            await asyncio.wait(ends, timeout=seconds)
         self._servers.clear()
 
     def _accept(self, *args: Any, **kwargs: Any) -> Doorway:
@@ -219,7 +224,7 @@ def client_address(remote: str, forwarded: Sequence[str]) -> str:
     return forwarded[-1].rpartition(",")[2].strip()[:64] or remote
 
 
-async def _end(doorway: Doorway) -> None:
+async def _end(doorway: Doorway, seconds: float) -> None:
     """End a connection; one that has not even asked to be one is not waited for."""
     websocket = doorway.websocket
     if websocket.state is CONNECTING:
@@ -227,7 +232,7 @@ async def _end(doorway: Doorway) -> None:
         return
     try:
         # The library's own bound begins when its closing frame has left, which the other side can put off.
-        async with asyncio.timeout(CLOSE_SECONDS):
+        async with asyncio.timeout(seconds):
             await websocket.close(GOING_AWAY, "this server is stopping")
     except TimeoutError:
         doorway.abort()

@@ -24,7 +24,8 @@ from shine_node.control.health import (
 )
 from shine_node.peers.snapshot import PeerSnapshot, PoolSnapshot
 from shine_node.store.deliveries import count_open
-from shine_node.store.environment import MAX_WAITING_JOBS, Store
+from shine_node.store.environment import Store
+from shine_node.store.job_queue import MAX_WAITING_JOBS
 from shine_node.store.layout import Table
 from shine_node.sync.outcomes import Outcome
 

@@ -86,10 +86,17 @@ class CryptoPool:
         for thread in self._threads:
             thread.start()
 
-    def close(self) -> None:
-        """Check what is waiting, then end the threads."""
+    def close(self, *, abandon: bool = False) -> None:
+        """Check what is waiting, then end the threads.
+
+        Args:
+            abandon: do not check it: nobody waits for it any more.
+        """
         with self._wake:
             self._stopping = True
+            if abandon:
+                self._waiting.clear()
+                self._later.clear()
             self._wake.notify_all()
         for thread in self._threads:
             if thread.ident is not None:

@@ -18,19 +18,18 @@ import lmdb
 from shine_node.protocol.errors import InternalError, Refusal, ServerBusy, StorageFull
 from shine_node.store.changes import Change, Watch
 from shine_node.store.files import StoreError, is_disk_full, open_environment, take_lock
+from shine_node.store.job_queue import JobQueue
 from shine_node.store.jobs import Job, bring_back
 from shine_node.store.layout import SCHEMA_VERSION, Table, pack_number, unpack_number
-from shine_node.store.queue import MAX_WAITING_JOBS, JobQueue
 from shine_node.store.seeking import Seeker
 from shine_node.store.trouble import Trouble
 from shine_node.store.usage import Tail, Usage
 
-__all__ = ["MAX_WAITING_JOBS", "Job", "Store", "StoreError", "Transaction"]
+__all__ = ["Job", "Store", "StoreError", "Transaction"]
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-MAX_JOBS_A_COMMIT = 256
 MAX_FIRST_SEQ = 2**52
 """A clock that is far ahead must not make numbers that a reader of JSON cannot hold exactly."""
 _NUMBERED = (Table.CONTAINERS, Table.ACCESS_RECORDS)
@@ -212,14 +211,24 @@ class Store:
         self._thread = threading.Thread(target=self._write_forever, args=(self._loop,), name="store-writer")
         self._thread.start()
 
-    def close(self) -> None:
-        """Write what is waiting, then close the file and give up its lock; nobody may be reading.
+    def close(self, seconds: float | None = None) -> None:
+        """Write what is waiting, then close the file and give up its lock; it waits for the last commit.
 
-        To close twice does nothing.
+        Nobody may be reading. To close twice does nothing.
+
+        Args:
+            seconds: how long the writing may take; then what still waits is given up, and nobody has been told that it
+                was stored. A commit that does not end for as long again leaves the file open: the process has to end.
         """
         self._queue.close()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(seconds)
+            if self._thread.is_alive():
+                log.warning("%d writes are given up: the disk is too slow for them", self._queue.clear())
+                self._thread.join(seconds)
+                if self._thread.is_alive():
+                    log.error("the disk does not answer: the store stays open until the process ends")
+                    return
         self._open.close()
 
     # -- reading ------------------------------------------------------------------------------------------------
@@ -296,8 +305,7 @@ class Store:
         """Hand jobs to the writer, from any thread; they share a commit where they can.
 
         Args:
-            later: they can wait up to ``LATER_SECONDS`` for others to share a commit with. Each commit writes some
-                pages whatever is in it, and an SD card wears out by pages.
+            later: they can wait for a moment, for others to share a commit with.
 
         Raises:
             ServerBusy: too many are waiting, or too large ones, or the store is being closed.
@@ -310,7 +318,7 @@ class Store:
         return self.seqs[table]
 
     def _write_forever(self, loop: asyncio.AbstractEventLoop) -> None:
-        while batch := self._queue.take(MAX_JOBS_A_COMMIT):
+        while batch := self._queue.next_batch():
             changes = self._try_together(batch)
             if changes is None:
                 changes = [change for job in batch for change in self._run_alone(job)]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any, TypeVar
 
 from shine_node.store.environment import Store, Transaction
 
@@ -22,6 +22,7 @@ class Readers:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="reading")
+        self._running: set[Future[Any]] = set()
 
     async def run(self, work: Callable[[Transaction], T]) -> T:
         """Run a function in a thread, with a snapshot of the last commit, and return its result."""
@@ -29,13 +30,27 @@ class Readers:
 
     def begin(self, work: Callable[[Transaction], T]) -> asyncio.Future[T]:
         """Do as ``run`` does, yet do not wait for the result, which nobody need ask for."""
-        future = asyncio.get_running_loop().run_in_executor(self._threads, self._in_thread, work)
+        running = self._threads.submit(self._in_thread, work)
+        self._running.add(running)
+        running.add_done_callback(self._running.discard)
+        future = asyncio.wrap_future(running)
         future.add_done_callback(_look_at_error)
         return future
 
-    def close(self) -> None:
-        """Wait for what is being read, and end the threads; the store may be closed afterwards."""
-        self._threads.shutdown(cancel_futures=True)
+    def close(self, seconds: float | None = None) -> bool:
+        """Wait for what is being read, and end the threads; the store may be closed afterwards.
+
+        Args:
+            seconds: how long to wait at most.
+
+        Returns:
+            Whether all has ended; if not, the store must stay open.
+        """
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if wait(set(self._running), seconds).not_done:
+            return False
+        self._threads.shutdown()  # they have nothing to do any more, and end at once
+        return True
 
     def _in_thread(self, work: Callable[[Transaction], T]) -> T:
         with self._store.read() as txn:

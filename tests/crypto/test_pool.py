@@ -274,6 +274,20 @@ def test_closing_checks_what_is_waiting_and_takes_no_more() -> None:
     pool.close()  # once more does nothing
 
 
+def test_what_waits_may_be_abandoned() -> None:
+    pool, sink = CryptoPool(threads=1, max_queue=10), Sink()
+    pool.submit([Submission([right()])], sink)
+    pool.submit([Submission([right()])], sink, later=True)
+    pool.start()
+    pool.close()
+    assert len(sink.submissions) == 2
+    pool, sink = CryptoPool(threads=1, max_queue=10), Sink()
+    pool.submit([Submission([right()])], sink)
+    pool.submit([Submission([right()])], sink, later=True)
+    pool.close(abandon=True)
+    assert (pool.waiting, sink.submissions) == (0, [])
+
+
 def test_a_pool_that_was_never_started_closes() -> None:
     CryptoPool(threads=2, max_queue=1).close()
 

@@ -20,17 +20,11 @@ import lmdb
 import pytest
 
 from shine_node.protocol.errors import InternalError, KeyConflict, ServerBusy, StaleRevision, StorageFull
-from shine_node.store.environment import (
-    MAX_JOBS_A_COMMIT,
-    MAX_WAITING_JOBS,
-    Job,
-    Store,
-    StoreError,
-    Transaction,
-)
+from shine_node.store import environment as environment_module
+from shine_node.store.environment import Job, Store, StoreError, Transaction
 from shine_node.store.files import MAX_READERS
+from shine_node.store.job_queue import LATER_SECONDS, MAX_JOBS_A_COMMIT, MAX_WAITING_BYTES, MAX_WAITING_JOBS
 from shine_node.store.layout import SCHEMA_VERSION, Table, pack_number
-from shine_node.store.queue import LATER_SECONDS, MAX_WAITING_BYTES
 from shine_node.store.trouble import QUIET_SECONDS
 from tests.store.rooms import MAP_SIZE, MIB, NOW, greatest_file_size, opened
 
@@ -268,6 +262,21 @@ def test_what_can_wait_goes_with_the_next_commit(tmp_path: Path) -> None:
     run(story())
 
 
+def test_what_can_wait_does_not_hold_up_what_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shine_node.store.job_queue.LATER_SECONDS", 10 * WAIT)
+
+    async def story() -> None:
+        async with running(tmp_path / "shine.mdb") as store:
+            for number in range(3):
+                later = asyncio.ensure_future(store.write(put(b"later %d" % number), later=True))
+                await asyncio.sleep(0.05)  # the writer waits for more by now
+                assert not later.done()
+                assert await store.write(put(b"now")) == b"now"
+                assert await later == b"later %d" % number
+
+    run(story())
+
+
 def test_what_can_wait_does_so_for_a_moment_only(tmp_path: Path) -> None:
     async def story() -> None:
         async with running(tmp_path / "shine.mdb") as store:
@@ -293,7 +302,7 @@ def test_closing_does_not_wait_for_what_can_wait_and_writes_it(tmp_path: Path) -
             last = job(put(b"last"))
             store.submit([last], later=True)
             closing = asyncio.create_task(asyncio.to_thread(store.close))
-            await asyncio.to_thread(until, lambda: store._stopping)
+            await asyncio.to_thread(until, lambda: store._queue.closed)
             gate.open.set()
             await closing
             assert await outcomes([last]) == [b"last"]
@@ -483,7 +492,7 @@ def test_closing_writes_what_is_waiting(tmp_path: Path) -> None:
             jobs = [job(put(b"%d" % number)) for number in range(MAX_JOBS_A_COMMIT * 2)]
             store.submit(jobs)
             closing = asyncio.create_task(asyncio.to_thread(store.close))
-            await asyncio.to_thread(until, lambda: store._queue._closed)
+            await asyncio.to_thread(until, lambda: store._queue.closed)
             with pytest.raises(ServerBusy):
                 store.submit([job(put(b"late"))])
             gate.open.set()
@@ -494,6 +503,63 @@ def test_closing_writes_what_is_waiting(tmp_path: Path) -> None:
         with opened(tmp_path / "shine.mdb") as again:
             assert all(stored(again, *(b"%d" % number for number in range(MAX_JOBS_A_COMMIT * 2))))
             assert stored(again, b"late") == [False]
+
+    run(story())
+
+
+def test_closing_in_a_hurry_gives_up_what_has_not_been_begun(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        store = Store(tmp_path / "shine.mdb", map_size=MAP_SIZE)
+        store.start()
+        gate = Gate()
+        store.submit([job(gate), job(put(b"of the commit"))])
+        await asyncio.to_thread(gate.reached.wait, WAIT)
+        late = [job(put(b"late")), job(put(b"later"))]
+        store.submit(late[:1])
+        store.submit(late[1:], later=True)
+        await asyncio.to_thread(store.close, 0.05)
+        assert "2 writes are given up" in caplog.text
+        assert "the disk does not answer" in caplog.text, "its commit is held up yet"
+        gate.open.set()
+        await asyncio.to_thread(store.close, WAIT)
+        assert not any(each.future.done() for each in late)
+
+        with opened(tmp_path / "shine.mdb") as again:
+            assert stored(again, b"of the commit", b"late", b"later") == [True, False, False]
+
+    run(story())
+
+
+def test_a_commit_that_ends_after_all_lets_the_file_be_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        store = Store(tmp_path / "shine.mdb", map_size=MAP_SIZE)
+        store.start()
+        gate = Gate()
+        store.submit([job(gate)])
+        await asyncio.to_thread(gate.reached.wait, WAIT)
+        monkeypatch.setattr(environment_module.log, "warning", lambda *arguments: gate.open.set())
+        await asyncio.to_thread(store.close, 2.0)
+        with opened(tmp_path / "shine.mdb"):
+            pass
+
+    run(story())
+
+
+def test_closing_in_a_hurry_waits_for_the_commit_that_has_been_begun(tmp_path: Path) -> None:
+    async def story() -> None:
+        store = Store(tmp_path / "shine.mdb", map_size=MAP_SIZE)
+        store.start()
+        gate = Gate()
+        store.submit([job(gate)])
+        await asyncio.to_thread(gate.reached.wait, WAIT)
+        late = job(put(b"late"))
+        store.submit([late])
+        closing = asyncio.create_task(asyncio.to_thread(store.close, WAIT / 10))
+        await asyncio.to_thread(until, lambda: store._queue.closed)
+        await asyncio.sleep(0.05)
+        gate.open.set()
+        await closing
+        assert await outcomes([late]) == [b"late"]
 
     run(story())
 

@@ -131,3 +131,17 @@ def test_what_nobody_asks_for_is_missed_by_nobody(tmp_path: Path, caplog: pytest
             assert caplog.records == []
 
     run(story())
+
+
+def test_a_long_reading_is_not_waited_for_longer_than_wanted(tmp_path: Path) -> None:
+    async def story() -> None:
+        with library(tmp_path) as (_, readers):
+            slow = Slow()
+            task = asyncio.ensure_future(readers.run(slow))
+            await until(lambda: slow.began)
+            assert not await asyncio.to_thread(readers.close, 0.05)
+            slow.gate.set()
+            assert await asyncio.to_thread(readers.close, 20)
+            await task
+
+    run(story())
