@@ -1,13 +1,14 @@
 // Keeps the page's files, exactly those of the list, so that the page opens without its server. The files of one
 // version are kept and dropped together: VERSION is made from all of them, and a change of it makes a new worker.
 
-const VERSION = "365abefa7e9b84cf";
+const VERSION = "6d5213aabe8fd029";
 
 const FILES = [
   "./",
   "app.js",
   "core/account.js",
   "core/archive.js",
+  "core/blocking.js",
   "core/bytes.js",
   "core/chat.js",
   "core/container.js",
