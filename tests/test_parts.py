@@ -20,6 +20,7 @@ from shine_node.parts import (
     lay_ground,
     make_access_pull,
     make_access_push,
+    make_catch_up,
     make_deliverer,
     make_intake,
     make_lookup,
@@ -32,7 +33,7 @@ from shine_node.parts import (
 )
 from shine_node.peers.pool import Pool
 from shine_node.protocol.access import AccessServer
-from shine_node.protocol.errors import ShineError, TooLarge, UserNotFound
+from shine_node.protocol.errors import InternalError, ShineError, TooLarge, UserNotFound
 from shine_node.protocol.settings import setting_payload
 from shine_node.store.environment import StoreError
 from tests.cli.certificates import write_certificate
@@ -177,7 +178,11 @@ def test_the_intake_the_deliverer_and_the_worker_keep_to_the_configuration(tmp_p
             pair = make_message(ALICE, "bob", "123456", time_ms=1)
             with pytest.raises(TooLarge):
                 await intake.send_pair(pair.incoming, pair.outgoing)
+            catch_up = make_catch_up(ground, lookup, defect=InternalError)
+            [refusal] = await catch_up.take([("alice", (pair.incoming, pair.outgoing))], from_server="friend")
+            assert isinstance(refusal, TooLarge)
             deliverer = make_deliverer(ground, pool, lookup)
+            assert intake._quotas is catch_up._quotas is deliverer._quotas is ground.quotas
             worker = make_worker(ground, deliverer)
             assert [part._lease_ms for part in (intake, worker)] == [11_000, 11_000]
             for schedule in (intake._schedule, deliverer._schedule, worker._schedule):

@@ -8,13 +8,13 @@ import logging
 import os
 import struct
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import lmdb
 
+from shine_node.clock import SystemClock
 from shine_node.protocol.errors import InternalError, Refusal, ServerBusy, StorageFull
 from shine_node.store.changes import Change, Watch
 from shine_node.store.files import StoreError, is_disk_full, open_environment, take_lock
@@ -147,7 +147,7 @@ class Store:
         now_ms: Unix milliseconds. Sequence numbers go on from its microseconds, unless they are further: so they never
             go back, not even in a store that was restored from a backup.
         on_fatal: called in the loop when the file can no longer be written until the process is started again.
-        monotonic: the monotonic clock, seconds.
+        monotonic: the monotonic clock, seconds; the machine's where left out.
 
     Raises:
         StoreError: in use by another process, of a newer schema, damaged, or not accessible.
@@ -160,7 +160,7 @@ class Store:
         map_size: int,
         now_ms: int = 0,
         on_fatal: Callable[[], None] | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] | None = None,
     ) -> None:
         self.path = path
         self.map_size = map_size
@@ -174,6 +174,7 @@ class Store:
         """Is told what each commit has changed; called in the loop."""
         self.no_room = ""
         """Why what makes the store grow is refused, although it could be written; empty where it is not."""
+        monotonic = monotonic or SystemClock().monotonic
         self._trouble = Trouble(path, map_size, monotonic=monotonic, fatal=self._give_up)
         self.usage = Usage()
         """What is counted of owners; for the writer."""

@@ -1,13 +1,14 @@
 // Keeps the page's files, exactly those of the list, so that the page opens without its server. The files of one
 // version are kept and dropped together: VERSION is made from all of them, and a change of it makes a new worker.
 
-const VERSION = "1b7d49ece12d9ee0";
+const VERSION = "2209dec7994ba13b";
 
 const FILES = [
   "./",
   "app.js",
   "core/account.js",
   "core/archive.js",
+  "core/blocking.js",
   "core/bytes.js",
   "core/chat.js",
   "core/container.js",

@@ -95,6 +95,21 @@ def test_what_is_synced_for_a_recipient_of_this_server(tmp_path: Path) -> None:
     run(story())
 
 
+def test_a_disk_without_room_refuses_every_entry(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            await alice_and_bob(rooms)
+            rooms.store.no_room = "the disk has no room"
+            entries = [("alice", [copy.blob for copy in make_pair("alice", "bob", nonce=nonce)]) for nonce in (1, 2)]
+            refusals = await rooms.catch_up.take(entries, from_server="a2")
+            assert [type(refusal) for refusal in refusals] == [StorageFull] * 2
+            assert rooms.count(Table.HISTORY) == 0
+            rooms.store.no_room = ""
+            assert await rooms.catch_up.take(entries, from_server="a2") == [None, None]
+
+    run(story())
+
+
 def test_the_sender_of_a_copy_that_is_synced_may_be_looked_up(tmp_path: Path) -> None:
     async def story() -> None:
         async with Rooms(tmp_path) as rooms:

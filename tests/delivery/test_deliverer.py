@@ -830,6 +830,23 @@ def test_a_recipient_who_has_moved_to_this_server_gets_it_here(tmp_path: Path) -
     run(story())
 
 
+def test_what_the_recipient_may_not_store_here_is_brought_to_the_other_server_by_the_schedule(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            due = await accepted_and_due(rooms, after=30)
+            await rooms.know("bob", OWN.upper(), "r2", time_ms=NOW)
+            rooms.store.no_room = "the disk has no room"
+            rooms.peers.on("r2", RECEIVE_INCOMING, refuses(507, "STORAGE_FULL"))
+            assert await rooms.deliverer.retry(due) is ACCEPTED
+            assert rooms.peers.summary == [("r2", RECEIVE_INCOMING)]
+            assert rooms.recipients_row(PAIR) is None
+            rooms.peers.on("r2", RECEIVE_INCOMING, answers())
+            again = await claim(rooms, late_ms=300_000)
+            assert await rooms.deliverer.retry(again) is DELIVERED
+
+    run(story())
+
+
 def test_a_store_that_cannot_take_it_for_the_recipient_does_not_count_as_an_attempt(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -192,7 +192,11 @@ def test_kill_9_under_load_loses_no_answered_pair_and_leaves_no_half_pair(tmp_pa
     rng = random.Random(SEED)
     settings = {
         "delivery": {"scheduleSeconds": UNHURRIED, "workerIntervalMs": 100, "leaseMs": 5000},
-        "limits": {"requestsPerSecond": 100_000, "peerRequestsPerSecond": 100_000},
+        "limits": {
+            "requestsPerSecond": 100_000,
+            "peerRequestsPerSecond": 100_000,
+            "messagesPerMinutePerSender": 0,
+        },
         "log": {"level": "warning"},
     }
 

@@ -26,6 +26,7 @@ from shine_node.store.files import MAX_READERS
 from shine_node.store.job_queue import LATER_SECONDS, MAX_JOBS_A_COMMIT, MAX_WAITING_BYTES, MAX_WAITING_JOBS
 from shine_node.store.layout import SCHEMA_VERSION, Table, pack_number
 from shine_node.store.trouble import QUIET_SECONDS
+from shine_node.store.usage import Used, add_item
 from tests.store.rooms import MAP_SIZE, MIB, NOW, greatest_file_size, opened
 
 pytestmark = pytest.mark.core
@@ -469,6 +470,17 @@ def test_jobs_that_are_large_are_bounded_by_what_they_keep(tmp_path: Path) -> No
             assert stored(store, b"lost") == [False]
 
     run(story())
+
+
+def test_what_is_counted_is_that_of_the_commits_before(tmp_path: Path) -> None:
+    def count(txn: Transaction) -> dict[str, Used]:
+        before = dict(txn.committed_usage().added)
+        add_item(txn, "alice", size=5, now_ms=0, sent=False)
+        return before
+
+    with opened(tmp_path / "shine.mdb") as store:
+        assert store.write_now(count) == {}
+        assert store.write_now(count) == {"alice": Used(5, 0, 0)}
 
 
 def test_a_store_that_may_not_grow_says_why(tmp_path: Path) -> None:

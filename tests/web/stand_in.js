@@ -10,7 +10,7 @@ export class ChatError extends Error {
 
 const DEFAULTS = {
   secure: true, login: "alice", link: "online", problem: null, registration: "open", chats: {}, users: [], page: 50,
-  settings: {}, delay: 0, failing: {}, sessions: null, openFails: null, description: "A server for tests", long: {},
+  settings: {}, delay: 0, failing: {}, sessions: null, blocked: [], openFails: null, description: "A server for tests", long: {},
 };
 
 const copy = (value) => JSON.parse(JSON.stringify(value));
@@ -226,6 +226,18 @@ export class Chat extends EventTarget {
   async closeSession(id) {
     await this.act("closeSession", id);
     this.scenario.sessions = this.scenario.sessions.filter((one) => one.id !== id);
+  }
+
+  async blocked() {
+    await this.act("blocked");
+    if (this.link !== "online") throw new ChatError("OFFLINE");
+    return [...this.scenario.blocked];
+  }
+
+  async setBlocked(peer, blocked) {
+    await this.act("setBlocked", peer, blocked);
+    const others = this.scenario.blocked.filter((one) => one !== peer.toLowerCase());
+    this.scenario.blocked = blocked ? [...others, peer.toLowerCase()] : others;
   }
 
   async logOut() {

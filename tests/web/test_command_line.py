@@ -73,3 +73,28 @@ def test_who_comes_from_the_command_line_goes_on_in_the_page(browser: Web, tmp_p
             await tab.page.context.close()
 
     browser.run(story())
+
+
+def test_who_is_blocked_in_the_page_is_blocked_on_the_command_line_and_not_heard(browser: Web, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with chat_nodes(tmp_path, "server1") as (one,):
+            alice, key = await Tab.register(browser, "Alice", one)
+            await alice.online()
+            mallory, laptop = tmp_path / "mallory.json", tmp_path / "alice.json"
+            await command(mallory, "account", "new", "Mallory", "--server", one.url)
+            await command(laptop, "account", "recover", "--server", one.url, given=key)
+            assert await alice.call("blocked") == []
+            await alice.call("setBlocked", "Mallory", True)
+            await alice.call("setBlocked", "mallory", True)
+            await alice.call("setBlocked", "eve", True)
+            assert await command(laptop, "blocked") == "mallory\neve\n"
+            assert await command(mallory, "send", "alice", "one") == "accepted\n"
+            await command(laptop, "unblock", "eve")
+            assert await alice.call("blocked") == ["mallory"]
+            await alice.call("setBlocked", "mallory", False)
+            assert await command(laptop, "blocked") == ""
+            assert await command(mallory, "send", "alice", "two") == "delivered\n"
+            assert alice.defects == []
+            await alice.page.context.close()
+
+    browser.run(story())

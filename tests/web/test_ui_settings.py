@@ -113,6 +113,52 @@ def test_sessions_come_with_the_connection(ui: Ui) -> None:
     ui.show(story, {"link": "offline"}, "#/settings")
 
 
+def test_somebody_is_blocked_after_a_question_and_let_in_again(ui: Ui) -> None:
+    async def story(page: Page) -> None:
+        actions = page.get_by_role("button", name="Actions for the chat")
+        for answer, expected in (("Cancel", []), ("Block", [["Bob", True]])):
+            await actions.click()
+            await page.get_by_role("menuitem", name="Block").click()
+            await expect(page.get_by_role("dialog")).to_contain_text("Block Bob?")
+            await page.get_by_role("dialog").get_by_role("button", name=answer).click()
+            await expect(page.get_by_role("dialog")).to_have_count(0)
+            assert await calls(page, "setBlocked") == expected
+        await expect(page.get_by_text("Bob is blocked")).to_be_visible()
+        await actions.click()
+        await page.get_by_role("menuitem", name="Unblock").click()
+        await expect(page.get_by_text("Bob is not blocked any more")).to_be_visible()
+        assert await calls(page, "setBlocked") == [["Bob", True], ["Bob", False]]
+        await page.evaluate("standIn.setLink('offline')")
+        await actions.click()
+        await expect(page.get_by_text("No connection to the server. Try again")).to_be_visible()
+        await expect(page.get_by_role("menu")).to_have_count(0)
+
+    ui.show(story, {"chats": {"Bob": [received("hi")]}}, "#/chat/bob")
+
+
+def test_nobody_blocks_themselves(ui: Ui) -> None:
+    async def story(page: Page) -> None:
+        await expect(page.get_by_role("region", name="Chat with alice")).to_be_visible()
+        await expect(page.get_by_role("button", name="Actions for the chat")).to_have_count(0)
+
+    ui.show(story, {}, "#/chat/alice")
+
+
+def test_the_blocked_are_listed_and_let_in_again(ui: Ui) -> None:
+    async def story(page: Page) -> None:
+        card = page.get_by_role("region", name="Blocked people")
+        await expect(card).to_contain_text("No connection")
+        await page.evaluate("standIn.setLink('online')")
+        await expect(card.locator(".name")).to_have_text(["eve", "mallory"])
+        await card.get_by_role("listitem").filter(has_text="eve").get_by_role("button", name="Unblock").click()
+        await expect(card.locator(".name")).to_have_text(["mallory"])
+        await card.get_by_role("button", name="Unblock").click()
+        await expect(card).to_contain_text("Nobody is blocked.")
+        assert await calls(page, "setBlocked") == [["eve", False], ["mallory", False]]
+
+    ui.show(story, {"blocked": ["eve", "mallory"], "link": "offline"}, "#/settings")
+
+
 @pytest.mark.parametrize(("saved", "warning"), [(True, "You come back with"), (False, "You have not saved")])
 def test_logging_out_asks_and_forgets(ui: Ui, saved: bool, warning: str) -> None:
     async def story(page: Page) -> None:

@@ -2,6 +2,7 @@
 
 import { ChatError } from "./errors.js";
 import { Account } from "./account.js";
+import { listBlocked, setBlocked } from "./blocking.js";
 import { Database } from "./db.js";
 import { checkBrowser } from "./keys.js";
 import { Link } from "./link.js";
@@ -150,6 +151,17 @@ export class Chat extends EventTarget {
 
   async closeSession(id) {
     await this._link.request("CloseActiveSession", { sessionId: id });
+  }
+
+  // From whom nothing is taken, in lower case.
+  async blocked() {
+    this._needMessages();
+    return listBlocked(this._link, this._identity);
+  }
+
+  async setBlocked(peer, blocked) {
+    this._needMessages();
+    return setBlocked(this._link, this._identity, peer, blocked, this._clock());
   }
 
   async logOut() {

@@ -44,6 +44,7 @@ export function chatView({ chat, peer: asked, leave, signal }) {
     },
   });
   const status = h("p", { class: "status" });
+  const isSelf = chat.state.account?.login.toLowerCase() === peer.toLowerCase();
   const element = h(
     "section", { class: "chat", "aria-label": t("chat.with", { peer }) },
     h(
@@ -51,6 +52,7 @@ export function chatView({ chat, peer: asked, leave, signal }) {
       h("a", { class: "round back", href: routeTo({ name: "chats" }) }, icon("back"), spoken(t("action.back"))),
       avatar(peer),
       h("div", { class: "bar-text" }, h("h2", {}, h("bdi", {}, peer)), status),
+      isSelf ? null : h("button", { type: "button", class: "round", "aria-haspopup": "menu", on: { click: showChatMenu } }, icon("more"), spoken(t("chat.actions"))),
     ),
     messages.element,
     composer.element,
@@ -91,6 +93,23 @@ export function chatView({ chat, peer: asked, leave, signal }) {
       items.push({ text: t("message.delete"), icon: "trash", danger: true, act: () => remove(message) });
     }
     openMenu({ anchor, back, items, label: t("message.actions") });
+  }
+
+  function showChatMenu({ currentTarget: anchor }) {
+    return attempt(async () => {
+      const isBlocked = (await chat.blocked()).includes(peer.toLowerCase());
+      if (signal.aborted) return;
+      const item = isBlocked
+        ? { text: t("block.undo"), icon: "check", act: () => block(false) }
+        : { text: t("block.action"), icon: "close", danger: true, act: () => block(true) };
+      openMenu({ anchor, back: anchor, items: [item], label: t("chat.actions") });
+    });
+  }
+
+  async function block(blocked) {
+    const question = { title: t("block.title", { peer }), text: t("block.text"), action: t("block.action"), danger: true };
+    if (blocked && !(await ask(question))) return;
+    if (await attempt(() => chat.setBlocked(peer, blocked))) note(t(blocked ? "block.done" : "block.undone", { peer }));
   }
 
   function showState() {

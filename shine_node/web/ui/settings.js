@@ -81,6 +81,37 @@ function sessionsSection({ chat, signal }) {
   return section("sessions-title", t("sessions.title"), said, list);
 }
 
+function blockedSection({ chat, signal }) {
+  const list = h("ul", { class: "sessions", role: "list" });
+  const said = h("p", { class: "hint", role: "status" }, t("sessions.loading"));
+  async function load() {
+    try {
+      const logins = await chat.blocked();
+      if (signal.aborted) return;
+      list.replaceChildren(...logins.map((login) => h(
+        "li", { class: "session" }, h("div", { class: "bar-text" }, h("bdi", { class: "name" }, login)),
+        button(t("block.undo"), "plain", (event) => undo(login, event.currentTarget)),
+      )));
+      setText(said, logins.length ? "" : t("block.nobody"));
+    } catch (error) {
+      if (!signal.aborted) setText(said, errorText(error));
+    }
+  }
+  async function undo(login, pressed) {
+    pressed.disabled = true;
+    await attempt(() => chat.setBlocked(login, false));
+    pressed.disabled = false;
+    await load();
+  }
+  let link = chat.state.link;
+  chat.addEventListener("state", () => {
+    if (chat.state.link === "online" && link !== "online") load();
+    link = chat.state.link;
+  }, { signal });
+  load();
+  return section("blocked-title", t("block.list"), said, list);
+}
+
 function serverSection({ chat, signal }) {
   const text = h("p", {}, location.host);
   chat.serverInfo().then((info) => {
@@ -113,6 +144,7 @@ export function settingsView({ chat, leave, theme, saved, onLanguage, onTheme, o
         ),
         keySection({ chat, saved: isSaved(), onSaved }),
         sessionsSection({ chat, signal }),
+        blockedSection({ chat, signal }),
         serverSection({ chat, signal }),
         section("logout-title", t("logout.head"), h("p", { class: "hint" }, t("logout.hint")), button(t("logout.action"), "dangerous", logOut)),
       ),
