@@ -54,6 +54,7 @@ def test_a_node_that_has_started_answers_and_one_that_has_stopped_leaves_nothing
         [(host, port)] = one.addresses
         assert one.urls == [one.url] == [f"ws://{host}:{port}/ws"]
         assert threads_of_a_node()
+        assert (await one.status())["listening"] == one.urls
         async with await Talk.open(one.url) as talk:
             await talk.succeed("Ping")
             stopping = asyncio.ensure_future(one.stop())

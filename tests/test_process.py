@@ -28,6 +28,7 @@ from shine_node.cli.node_process import NodeProcess, ReservedPort
 from shine_node.client.messages import make_message
 from shine_node.config import Config, config_from_mapping, load_config
 from shine_node.process import LastResort, files_needed, leave, raise_file_limit, run_node, status_line
+from shine_node.protocol.errors import ServerBusy
 from tests.api.talk import Silent, Talk, asked, node
 from tests.cli.certificates import write_certificate
 from tests.control.conftest import Asker
@@ -605,6 +606,43 @@ def test_a_node_that_cannot_start_tells_the_manager_why(tmp_path: Path, monkeypa
         assert run_node(config(tmp_path, server={"listen": f"127.0.0.1:{other.getsockname()[1]}"})) == 1
         [told] = manager.take()
         assert told.startswith("STATUS=cannot listen")
+
+
+@pytest.mark.usefixtures("process_of_before")
+@pytest.mark.parametrize("watched", [True, False])
+def test_a_status_that_cannot_be_had_is_told_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], watched: bool
+) -> None:
+    of_before, asked = node_module.Node.status, []
+
+    async def busy_at_first(node: node_module.Node) -> dict[str, object]:
+        asked.append(node)
+        if len(asked) == 1:
+            raise ServerBusy("the store is read by too many at once")
+        return await of_before(node)
+
+    monkeypatch.setattr(node_module.Node, "status", busy_at_first)
+    monkeypatch.setattr(process_module, "STATUS_SECONDS", 0.01)
+    monkeypatch.setattr(faulthandler, "enable", lambda file: None)  # pytest has its own
+    with Manager(tmp_path / "notify") as manager, ReservedPort() as port:
+        monkeypatch.setenv("NOTIFY_SOCKET", manager.name)
+        if watched:
+            monkeypatch.setenv("WATCHDOG_USEC", "100000")
+        settings = config_on(tmp_path, port, server={"url": "wss://home-12ab.invalid/ws"})
+
+        def meanwhile() -> None:
+            def told(lines: list[str]) -> bool:
+                return lines.count("WATCHDOG=1") > 2 if watched else any(line.startswith("STATUS") for line in lines)
+
+            run(manager.until(told), timeout=2 * PATIENCE)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        assert run_here(settings, meanwhile) == 0
+        lines = manager.take()
+    assert (lines[0], lines[-1]) == ("READY=1", "STOPPING=1")
+    assert "STATUS=0 users, 0 connections, 0 of 0 links well" in lines
+    assert ("WATCHDOG=1" in lines) is watched
+    assert "stands for an address that is still to be set" in capsys.readouterr().err
 
 
 def test_the_line_of_the_status() -> None:
