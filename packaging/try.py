@@ -474,6 +474,8 @@ def prove_tls(machine: Machine, work: Path) -> None:
     ):
         version = secure.version()
     proved("a certificate that systemd hands over is used, at port 443", str(version))
+    expect("127.0.0.3:443, encrypted" in machine.status("shine-node check")[1], "check does not see the certificate")
+    proved("check sees it too")
     drop_in(machine, example.replace("tls.crt:/", "tls.crt:/missing/").replace("tls.key:/", "tls.key:/missing/"))
     expect(
         ready(machine) and machine.do("journalctl -u shine-node -n 50 -o cat").rfind("ws://127.0.0.3:443") >= 0, "plain"

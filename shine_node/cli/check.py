@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from shine_node.cli.common import SubCommands, add_config_option
+from shine_node.cli.common import SubCommands, add_config_option, environ_of_service
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,7 +67,7 @@ def find(config_path: Path, *, offline: bool = False) -> list[Finding]:
     from shine_node.config import ConfigError, load_config
 
     try:
-        config = load_config(config_path)
+        config = load_config(config_path, environ=environ_of_service(config_path))
     except ConfigError as error:
         return [Finding(Level.ERROR, "configuration", str(problem)) for problem in error.problems]
     situation = Situation(config, config_path, _listening(config, config_path), offline)

@@ -21,6 +21,7 @@ __all__ = [
     "add_keys_option",
     "complain",
     "drop_output",
+    "environ_of_service",
     "key_file",
     "number_between",
 ]
@@ -32,6 +33,9 @@ UNUSABLE = 2
 """The command line or the configuration is wrong; nothing was begun."""
 
 DEFAULT_CONFIG = Path("/etc/shine-node/shine-node.toml")
+
+CREDENTIALS = Path("/run/credentials/shine-node.service")
+"""Where systemd keeps what it has handed to the packaged service while that runs; root may look inside."""
 
 SubCommands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -54,6 +58,15 @@ def add_config_option(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_CONFIG,
         help="the configuration file (default: %(default)s)",
     )
+
+
+def environ_of_service(config: Path) -> dict[str, str]:
+    """Return the environment to judge a configuration in: of this process, with the packaged service's credentials.
+
+    They are added where the configuration is that of the service, which runs, and this user may look at them.
+    """
+    theirs = config == DEFAULT_CONFIG and os.access(CREDENTIALS, os.R_OK | os.X_OK)
+    return {**({"CREDENTIALS_DIRECTORY": str(CREDENTIALS)} if theirs else {}), **os.environ}
 
 
 def add_keys_option(parser: argparse.ArgumentParser) -> None:

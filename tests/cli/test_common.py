@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from shine_node.cli import common
 from shine_node.cli.common import (
     DEFAULT_CONFIG,
     add_config_option,
     add_keys_option,
     complain,
     drop_output,
+    environ_of_service,
     key_file,
     number_between,
 )
@@ -32,6 +34,17 @@ def test_the_configuration_file():
     add_config_option(parser)
     assert parser.parse_args([]).config == DEFAULT_CONFIG
     assert parser.parse_args(["--config", "x.toml"]).config == Path("x.toml")
+
+
+def test_the_credentials_of_the_packaged_service_count_for_its_configuration(tmp_path, monkeypatch):
+    monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
+    monkeypatch.setattr(common, "CREDENTIALS", tmp_path / "credentials")
+    assert environ_of_service(DEFAULT_CONFIG) == os.environ  # it does not run
+    common.CREDENTIALS.mkdir()
+    assert environ_of_service(DEFAULT_CONFIG)["CREDENTIALS_DIRECTORY"] == str(common.CREDENTIALS)
+    assert environ_of_service(tmp_path / "other.toml") == os.environ
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", "/run/own")  # of a service of another name, which asks by itself
+    assert environ_of_service(DEFAULT_CONFIG)["CREDENTIALS_DIRECTORY"] == "/run/own"
 
 
 def test_the_key_file(monkeypatch, tmp_path):
