@@ -390,16 +390,6 @@ def mark(store: Store, *, former: str = "", other: str = OTHER, limit: int = 100
     return done
 
 
-def test_settings_that_have_not_changed_since_stay_as_they_are(store: Store) -> None:
-    put(store, a_setting(param="old"), synced=True)
-    put(store, a_setting(param="new"), now_ms=NOW + 5, synced=True)
-    step = functools.partial(
-        mark_settings, owner="alice", former="", other=OTHER.lower(), since_ms=NOW + 5, after=b"", limit=9
-    )
-    assert store.write_now(step) == (2, None)
-    assert rows(store) == [row(a_setting(param="new"), NOW + 5)]
-
-
 def test_all_settings_of_an_owner_become_unsynced_in_bounded_steps(store: Store) -> None:
     names = [f"p{number}x" for number in range(6)]
     for name in names:
