@@ -20,7 +20,7 @@ import lmdb
 import pytest
 
 from shine_node.protocol.errors import InternalError, KeyConflict, ServerBusy, StaleRevision, StorageFull
-from shine_node.store.environment import MAX_JOBS_A_COMMIT, MAX_WAITING_JOBS, Job, Store, StoreError, Transaction
+from shine_node.store.environment import MAX_JOBS_A_COMMIT, MAX_WAITING_JOBS, Job, Store, StoreDamaged, StoreError, Transaction
 from shine_node.store.files import MAX_READERS
 from shine_node.store.layout import SCHEMA_VERSION, Table, pack_number
 from tests.store.rooms import MAP_SIZE, MIB, NOW, greatest_file_size, opened
@@ -562,7 +562,7 @@ def test_a_file_that_is_no_store_is_refused_and_kept_as_it_is(tmp_path: Path) ->
     path = tmp_path / "shine.mdb"
     path.write_bytes(b"this is no store" * 1000)
     for _ in range(2):
-        with pytest.raises(StoreError, match="cannot be opened as a store"):
+        with pytest.raises(StoreDamaged, match="or it is no store at all"):
             Store(path, map_size=MAP_SIZE)
     assert path.read_bytes() == b"this is no store" * 1000
 
@@ -580,7 +580,7 @@ def test_a_damaged_page_is_told_at_the_start(tmp_path: Path) -> None:
     content[2 * 4096 :] = bytes(len(content) - 2 * 4096)  # all but the two pages that say where the others are
     path.write_bytes(content)
     for _ in range(2):
-        with pytest.raises(StoreError, match=r"shine\.mdb is damaged \(.*\): restore a backup"):
+        with pytest.raises(StoreDamaged, match=r"shine\.mdb is damaged \(.*\): restore a backup"):
             Store(path, map_size=MAP_SIZE)
 
 
@@ -588,7 +588,7 @@ def test_a_schema_that_is_no_number_is_told(tmp_path: Path) -> None:
     path = tmp_path / "shine.mdb"
     with opened(path) as store:
         store.write_now(put(b"schema", b"one"))
-    with pytest.raises(StoreError, match=r"shine\.mdb is damaged"):
+    with pytest.raises(StoreDamaged, match=r"shine\.mdb is damaged"):
         Store(path, map_size=MAP_SIZE)
 
 

@@ -1,0 +1,156 @@
+"""Before a node opens its store: whether the file can be trusted, and what to go on with where it cannot."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from shine_node.protocol.errors import ShineError
+from shine_node.store.files import StoreDamaged, examine_file, take_lock
+from shine_node.store.recovery.decide import Way, decide
+from shine_node.store.recovery.state import State, is_marked, mark_damage, read_state, write_state
+from shine_node.store.recovery.succeed import find_backups, first_sound, put_backup, put_empty
+
+__all__ = ["Rules", "end_run", "find_damage", "prepare_store", "recovery_notice"]
+
+log = logging.getLogger(__name__)
+
+
+class Rules(NamedTuple):
+    """What the configuration says of a damaged store."""
+
+    policy: str
+    """``storage.whenDamaged``."""
+    own_login: str
+    """In lower case."""
+    map_size: int
+    """In bytes."""
+    backups: Path
+    """The folder."""
+    refill_from: tuple[str, ...]
+    """Logins of ``[[sync_servers]]``."""
+
+
+def prepare_store(store: Path, rules: Rules, *, now_ms: int, boot: str) -> None:
+    """Look at the store before it is opened, and where it is damaged, put another in its place if the rules say so.
+
+    Every page is looked at only where the node has not ended in order since the machine was started: it may be that
+    damage has ended it. After a loss of power the pages that the opening touches are looked at; should others be
+    damaged and end the node, the next start finds them.
+
+    Args:
+        boot: what tells this start of the machine from others, empty where that is not known.
+
+    Raises:
+        StoreDamaged: and nothing is to be put in its place; StoreUnsuitable: it is of another machine or program.
+        StoreError: it is in use; OSError: the file cannot be read, or nothing can be written beside it.
+    """
+    lock = take_lock(store)
+    try:
+        state = read_state(store)
+        damage = find_damage(store, state, boot=boot)
+        if damage is not None:
+            state = _go_on(store, damage, state, rules, now_ms)
+        write_state(store, state._replace(known=True, running=boot or "unknown"))
+    finally:
+        os.close(lock)
+
+
+def end_run(store: Path, *, damage: str = "") -> None:
+    """Take note that the node has closed its store in order, and what was found to be wrong with it meanwhile."""
+    try:
+        if damage:
+            mark_damage(store, damage)
+        else:
+            write_state(store, read_state(store)._replace(running=""))
+    except OSError as error:
+        log.warning("how this run has ended cannot be written down (%s): the next start looks longer", error)
+
+
+def find_damage(store: Path, state: State, *, boot: str, thorough: bool = False) -> StoreDamaged | None:
+    """Return what is wrong with the file of a store whose lock is held.
+
+    Raises:
+        StoreUnsuitable: it is of another machine or program; OSError: it cannot be read.
+    """
+    if is_marked(store, state):
+        return StoreDamaged(store, state.damage)
+    if state.known and store.exists() and store.stat().st_size == 0:
+        return StoreDamaged(store, "it is empty, and was not")
+    unclean = bool(state.running) and state.running in (boot, "unknown")
+    try:
+        examine_file(store, thorough=thorough or unclean)
+    except StoreDamaged as damage:
+        return damage
+    return None
+
+
+def recovery_notice(store: Path, state: State | None = None) -> str:
+    """Return what the owner has to know of a store that was put in the place of a damaged one; empty if nothing.
+
+    It is told as long as the damaged file is there.
+    """
+    state = read_state(store) if state is None else state
+    kept = store.with_name(state.kept) if state.kept else None
+    if kept is None or not kept.exists():
+        return ""
+    return (
+        f"the store was damaged, and the node goes on with {state.recovered_from}: look after the disk. The damaged"
+        f" file is {kept}; remove it when nothing is missing"
+    )
+
+
+def _go_on(store: Path, damage: StoreDamaged, state: State, rules: Rules, now_ms: int) -> State:
+    """Put another store in the place of the damaged one.
+
+    Raises:
+        StoreDamaged: there is none to put there.
+    """
+    looked: list[Path | None] = []
+
+    def backup() -> Path | None:
+        if not looked:
+            looked.append(first_sound(find_backups(rules.backups), rules.own_login, threads=0))
+        return looked[0]
+
+    decision = decide(
+        rules.policy,
+        has_backup=rules.policy != "stop" and backup() is not None,
+        can_refill=bool(rules.refill_from),
+        recovered_at_ms=state.recovered_at_ms,
+        now_ms=now_ms,
+    )
+    if decision.way is Way.STOP:
+        with contextlib.suppress(OSError):
+            mark_damage(store, damage.reason)
+        raise StoreDamaged(store, f"{damage.reason}; {decision.why}") from None
+    if decision.way is Way.BACKUP and (source := backup()) is not None:
+        name = f"the backup {source}"
+        kept = _put(store, damage, lambda: put_backup(store, source, now_ms=now_ms))
+    else:
+        name = "a new store that other servers fill: " + ", ".join(rules.refill_from)
+        kept = _put(
+            store,
+            damage,
+            lambda: put_empty(store, map_size=rules.map_size, refill_from=rules.refill_from, now_ms=now_ms),
+        )
+    log.critical(
+        "%s was damaged (%s); the node goes on with %s. The damaged file is kept as %s",
+        store,
+        damage.reason,
+        name,
+        kept,
+    )
+    return State(known=True, recovered_at_ms=now_ms, recovered_from=name, kept=kept.name if kept is not None else "")
+
+
+def _put(store: Path, damage: StoreDamaged, put: Callable[[], Path | None]) -> Path | None:
+    try:
+        return put()
+    except (OSError, ShineError) as error:
+        store.with_name(store.name + ".new").unlink(missing_ok=True)
+        raise StoreDamaged(store, f"{damage.reason}; nothing could be put in its place: {error}") from None
