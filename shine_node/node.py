@@ -48,6 +48,8 @@ from shine_node.parts import (
 )
 from shine_node.peers.dial import DialFailed
 from shine_node.store.lineage import Lineage, begin_lineage
+from shine_node.store.recovery.start import recovery_notice
+from shine_node.store.refill import list_refilling
 from shine_node.sync.defects import Defects
 from shine_node.sync.messages import MessageApply, MessageFeed
 from shine_node.sync.pulling import Puller
@@ -301,7 +303,6 @@ class Node:
         return self.config.registration.mode == "open"
 
     def _gauges(self) -> Gauges:
-        certificate = self._certificate
         return Gauges(
             urls=lambda: self.urls,
             connections=lambda: self._endpoint.connections,
@@ -309,8 +310,18 @@ class Node:
             attempts=lambda: len(self._deliverer.claims),
             peers=self.pool.snapshot,
             sessions=self._sessions.outcomes.of,
-            problems=lambda: [certificate.problem] if certificate is not None and certificate.problem else [],
+            problems=self._problems,
         )
+
+    def _problems(self) -> list[str]:
+        with self.store.read() as txn:
+            refilling = list_refilling(txn)
+        problems = [recovery_notice(self.store.path)]
+        if refilling:
+            problems.append(f"the store began empty: {', '.join(refilling)} must yet tell who the users here are")
+        if self._certificate is not None:
+            problems.append(self._certificate.problem)
+        return [problem for problem in problems if problem]
 
     def _apply(self, config: Config) -> None:
         """Bring a configuration into force, of which only differs what can change while the node runs."""

@@ -15,16 +15,23 @@ from pathlib import Path
 import uvloop
 
 from shine_node.api.sockets import FILES_KEPT_FREE, most_sockets
+from shine_node.clock import SystemClock
 from shine_node.config import Config
 from shine_node.control.place import own_path
+from shine_node.control.recovery import store_file, store_rules
 from shine_node.logs import set_up_logging
 from shine_node.node import Node
 from shine_node.protocol.errors import ShineError
+from shine_node.store.files import StoreDamaged, StoreError, StoreUnsuitable
+from shine_node.store.recovery.start import end_run, prepare_store
+from shine_node.store.recovery.state import boot_id
 
-__all__ = ["files_needed", "raise_file_limit", "run_node"]
+__all__ = ["NEEDS_OWNER", "files_needed", "open_node", "raise_file_limit", "run_node"]
 
 log = logging.getLogger(__name__)
 
+NEEDS_OWNER = 78
+"""The exit status that ``sysexits.h`` has for a mistake of the owner: ``RestartPreventExitStatus=78`` in the unit."""
 THREAD_SWITCH_SECONDS = 0.0005
 COLLECTOR_THRESHOLDS = (20_000, 20, 50)
 """Requests make no reference cycles; looking for some after every 700 objects is time lost."""
@@ -59,7 +66,10 @@ def raise_file_limit(needed: int) -> None:
 
 
 def run_node(config: Config, *, config_path: Path | None = None) -> int:
-    """Run a node until SIGTERM or SIGINT, and return the exit status: 0 after a signal, 1 if it could not go on.
+    """Run a node until SIGTERM or SIGINT, and return the exit status.
+
+    0 after a signal; 1 if it could not go on, and may be able to when it is started again; ``NEEDS_OWNER`` (78) if it
+    cannot go on before its owner has done something about the store: a service manager should not start it again.
 
     SIGHUP lets it read its certificate and ``config_path`` again.
 
@@ -75,6 +85,33 @@ def run_node(config: Config, *, config_path: Path | None = None) -> int:
         return runner.run(_run(config, config_path))
 
 
+def open_node(config: Config, *, config_path: Path | None, control_path: Path) -> Node:
+    """Make a node once its store can be opened, or another one has been put in the place of a damaged one.
+
+    Raises:
+        StoreDamaged: and nothing is to be put in its place; and all that ``Node`` raises.
+    """
+    _prepare(config)
+    try:
+        return Node(config, config_path=config_path, control_path=control_path)
+    except StoreDamaged as damage:  # the opening has met what the look before it had not seen
+        end_run(store_file(config), damage=damage.reason)
+    _prepare(config)
+    return Node(config, config_path=config_path, control_path=control_path)
+
+
+def _prepare(config: Config) -> None:
+    with contextlib.suppress(OSError):  # the node says what is wrong
+        config.server.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not config.server.data_dir.is_dir():
+        return
+    store = store_file(config)
+    try:
+        prepare_store(store, store_rules(config), now_ms=SystemClock().now_ms(), boot=boot_id())
+    except OSError as error:
+        raise StoreError(f"{store} cannot be looked at, or written beside: {error}") from None
+
+
 async def _run(config: Config, config_path: Path | None) -> int:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
@@ -84,10 +121,13 @@ async def _run(config: Config, config_path: Path | None) -> int:
     loop.add_signal_handler(signal.SIGHUP, hung_up.set)  # one that comes before the node has started is not lost
     try:
         control_path = own_path(config.server.data_dir, os.environ)
-        node = Node(config, config_path=config_path, control_path=control_path)
+        node = open_node(config, config_path=config_path, control_path=control_path)
         await node.start()
         gc.collect()
         gc.freeze()  # what lives as long as the node need not be looked through again
+    except (StoreDamaged, StoreUnsuitable) as error:
+        log.critical("%s", error)
+        return NEEDS_OWNER
     except ShineError as error:
         log.critical("%s", error)
         return 1
@@ -101,6 +141,9 @@ async def _run(config: Config, config_path: Path | None) -> int:
     log.info("stopping")
     with contextlib.suppress(asyncio.CancelledError):
         await node.stop()
+    end_run(node.store.path, damage=node.store.damage)
+    if node.store.damage and config.storage.when_damaged == "stop":
+        return NEEDS_OWNER
     return 1 if node.fatal.is_set() else 0
 
 

@@ -8,7 +8,23 @@ import sys
 from collections.abc import Sequence
 
 from shine_node import __version__
-from shine_node.cli import account, backup, check, export, import_, inbox, init, restore, run, send, status, user, watch
+from shine_node.cli import (
+    account,
+    backup,
+    check,
+    export,
+    import_,
+    inbox,
+    init,
+    recover,
+    restore,
+    run,
+    send,
+    status,
+    user,
+    verify,
+    watch,
+)
 from shine_node.cli.common import REFUSED, UNUSABLE, SubCommands, complain, drop_output
 
 __all__ = ["build_parser", "run_command"]
@@ -49,6 +65,8 @@ def build_parser() -> argparse.ArgumentParser:
     restore.add_parser(commands)
     export.add_parser(commands)
     import_.add_parser(commands)
+    verify.add_parser(commands)
+    recover.add_parser(commands)
     account.add_parser(commands)
     send.add_parser(commands)
     inbox.add_parser(commands)

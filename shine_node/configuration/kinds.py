@@ -18,6 +18,7 @@ __all__ = [
     "DataDir",
     "File",
     "Flag",
+    "Folder",
     "Kind",
     "MapSize",
     "Number",
@@ -225,6 +226,16 @@ class File(Kind):
     def parse(self, value: object, around: Surroundings) -> Path | None:
         """Return the absolute path."""
         return _path(value, around) if text_of(value) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Folder(File):
+    """The path of a folder; an empty text is none."""
+
+    @property
+    def expected(self) -> str:
+        """The grammar."""
+        return 'the path of a folder, or "" for none; a relative one begins at the folder of the configuration file'
 
 
 @dataclass(frozen=True, slots=True)

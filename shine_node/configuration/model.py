@@ -121,6 +121,10 @@ class StorageConfig:
     """``[storage]``: the store's file."""
 
     map_size_mib: int
+    when_damaged: str
+    """``backup``, ``refill`` or ``stop``."""
+    backup_dir: Path | None
+    """``None``: the folder ``backups`` in the data folder."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,19 @@ import re
 from typing import NamedTuple
 
 from shine_node.configuration.addresses import Listen, Login, Url
-from shine_node.configuration.kinds import Choice, DataDir, File, Flag, Kind, MapSize, Number, Rising, Secret, Text
+from shine_node.configuration.kinds import (
+    Choice,
+    DataDir,
+    File,
+    Flag,
+    Folder,
+    Kind,
+    MapSize,
+    Number,
+    Rising,
+    Secret,
+    Text,
+)
 from shine_node.configuration.toml import toml_value
 
 __all__ = ["DEFAULT_DATA_DIR", "OPTIONS", "PEERS", "REQUIRED", "SECTIONS", "Option", "Section", "options_of"]
@@ -275,6 +287,24 @@ OPTIONS = (
         MapSize(8, 16777216),
         16384,
         "The greatest size of the store, MiB: address space, not disk. It is fixed when the store is opened.",
+    ),
+    Option(
+        "storage",
+        "whenDamaged",
+        Choice(("backup", "refill", "stop")),
+        "backup",
+        "What to go on with at the start when the store's file is damaged; the file itself is kept. backup: the newest"
+        " sound backup in backupDir, and what came since then comes back from the users' other servers; without a"
+        " backup the node stops. refill: without a backup begin with an empty store, which the servers of"
+        " [[sync_servers]] fill with the users whom both have, and their history. stop: wait for `shine-node recover`.",
+    ),
+    Option(
+        "storage",
+        "backupDir",
+        Folder(),
+        "",
+        "The folder of the backups, files named shine-*.mdb. Empty: the folder backups in dataDir. Another disk is"
+        " better.",
     ),
     Option(
         "registration",

@@ -236,7 +236,7 @@ class AccessPull:
         return self._users.get(record.key) is not None or self._vouches(server.server_login, record)
 
     def _was_here(self, server: AccessServer, record: AccessRecord) -> bool:
-        """Say whether a peer's word is enough that somebody had been a user of this server before its store was lost."""
+        """Say whether a peer's word is enough that somebody was a user of this server before its store was lost."""
         if not record.names_server(server.server_login) or not self._vouches(server.server_login, record):
             return False
         with self._store.read() as txn:

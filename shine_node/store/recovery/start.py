@@ -47,7 +47,7 @@ def prepare_store(store: Path, rules: Rules, *, now_ms: int, boot: str) -> None:
 
     Raises:
         StoreDamaged: and nothing is to be put in its place; StoreUnsuitable: it is of another machine or program.
-        StoreError: it is in use; OSError: the file cannot be read, or nothing can be written beside it.
+        StoreError: it is in use; OSError: the file cannot be read.
     """
     lock = take_lock(store)
     try:
@@ -55,7 +55,10 @@ def prepare_store(store: Path, rules: Rules, *, now_ms: int, boot: str) -> None:
         damage = find_damage(store, state, boot=boot)
         if damage is not None:
             state = _go_on(store, damage, state, rules, now_ms)
-        write_state(store, state._replace(known=True, running=boot or "unknown"))
+        try:
+            write_state(store, state._replace(known=True, running=boot or "unknown"))
+        except OSError as error:  # a full disk is no obstacle to reading
+            log.warning("that the node runs cannot be written down (%s)", error)
     finally:
         os.close(lock)
 
@@ -138,13 +141,8 @@ def _go_on(store: Path, damage: StoreDamaged, state: State, rules: Rules, now_ms
             damage,
             lambda: put_empty(store, map_size=rules.map_size, refill_from=rules.refill_from, now_ms=now_ms),
         )
-    log.critical(
-        "%s was damaged (%s); the node goes on with %s. The damaged file is kept as %s",
-        store,
-        damage.reason,
-        name,
-        kept,
-    )
+    text = "%s was damaged (%s); the node goes on with %s. The damaged file is kept as %s"
+    log.critical(text, store, damage.reason, name, kept)
     return State(known=True, recovered_at_ms=now_ms, recovered_from=name, kept=kept.name if kept is not None else "")
 
 
