@@ -41,6 +41,7 @@ MAX_BODY_BYTES: Final = 2**32
 _DIGEST_BYTES = 32
 _HEAD = struct.Struct(">QIHQ")
 _HEAD_AT = 9
+_LENGTH_BYTES = 4
 
 
 def judge_history(context: Context, key: bytes, value: bytes) -> None:
@@ -83,10 +84,10 @@ def judge_container(context: Context, key: bytes, value: bytes) -> None:
 
     Empty ones, of which the message was removed, say nothing of whom they belong to.
     """
-    if not value:
-        return
     try:
         seq = unpack_number(key)
+        if not value:
+            return
         copies = [parse_container(blob, max_body_bytes=MAX_BODY_BYTES) for blob in decode_containers(value) if blob]
         if len(copies) == 2:
             check_pair(*copies)
@@ -197,6 +198,8 @@ def _judge_content(context: Context, key: bytes, item: ItemKey, row: Row) -> Non
 
 def _is_of(content: bytes, item: ItemKey, row: Row) -> bool:
     """Compare the heads of the copies with what an item must have, without parsing them again."""
+    if len(content) < _LENGTH_BYTES:
+        return False
     incoming, outgoing = decode_containers(content)
     if bool(outgoing) != (item.direction is Direction.OUT):
         return False

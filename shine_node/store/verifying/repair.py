@@ -78,17 +78,17 @@ class Repair:
         self._own_login = own_login
         self._quarantine = quarantine
 
-    def mend(self, finding: Finding) -> bool:
-        """Mend what is still found, and say whether there was anything.
+    def mend(self, finding: Finding) -> Finding | None:
+        """Mend what is still found, and return it as it was found now; ``None`` if it is gone.
 
         Raises:
             StorageFull: neither the map nor the disk has room; OSError: the quarantine cannot be written.
         """
         return self._store.write_now(lambda txn: self._mend(txn, finding))
 
-    def _mend(self, txn: Transaction, finding: Finding) -> bool:
-        mended = False
-        for found in self._again(txn, finding):
+    def _mend(self, txn: Transaction, finding: Finding) -> Finding | None:
+        again = self._again(txn, finding)
+        for found in again:
             gone: list[tuple[Table, bytes, bytes]] = []
             for table, key in dict.fromkeys(found.drop):
                 value = txn.get(table, key) if key else None
@@ -100,8 +100,7 @@ class Repair:
                 txn.delete(table, key)
             for table, key, value in found.put:
                 txn.put(table, key, value)
-            mended = mended or bool(gone or found.put)
-        return mended
+        return again[0] if again else None
 
     def _again(self, txn: Transaction, finding: Finding) -> list[Finding]:
         if finding.table is Table.CONTAINERS and txn.get(finding.table, finding.key) == b"":

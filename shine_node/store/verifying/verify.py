@@ -141,9 +141,10 @@ def _mend(store: Store, repair: Repair, own_login: str, progress: Progress, thre
 
         def mend(finding: Finding, report: Report = report) -> None:
             nonlocal mended
-            report.add(finding)
-            if not finding.problem.note:
-                mended += repair.mend(finding)
+            found = finding if finding.problem.note else repair.mend(finding)
+            if found is not None:
+                report.add(found)
+                mended += not found.problem.note
 
         scan = Scan(store, own_login, found=mend, progress=progress, threads=threads)
         scan.run()
