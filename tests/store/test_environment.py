@@ -20,7 +20,15 @@ import lmdb
 import pytest
 
 from shine_node.protocol.errors import InternalError, KeyConflict, ServerBusy, StaleRevision, StorageFull
-from shine_node.store.environment import MAX_JOBS_A_COMMIT, MAX_WAITING_JOBS, Job, Store, StoreDamaged, StoreError, Transaction
+from shine_node.store.environment import (
+    MAX_JOBS_A_COMMIT,
+    MAX_WAITING_JOBS,
+    Job,
+    Store,
+    StoreDamaged,
+    StoreError,
+    Transaction,
+)
 from shine_node.store.files import MAX_READERS
 from shine_node.store.layout import SCHEMA_VERSION, Table, pack_number
 from tests.store.rooms import MAP_SIZE, MIB, NOW, greatest_file_size, opened
