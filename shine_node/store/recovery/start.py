@@ -12,7 +12,7 @@ from typing import NamedTuple
 from shine_node.protocol.errors import ShineError
 from shine_node.store.files import StoreDamaged, examine_file, take_lock
 from shine_node.store.recovery.decide import Way, decide
-from shine_node.store.recovery.state import State, is_marked, mark_damage, read_state, write_state
+from shine_node.store.recovery.state import UNKNOWN, State, is_marked, mark_damage, read_state, write_state
 from shine_node.store.recovery.succeed import find_backups, first_sound, put_backup, put_empty
 
 __all__ = ["Rules", "end_run", "find_damage", "prepare_store", "recovery_notice"]
@@ -55,8 +55,9 @@ def prepare_store(store: Path, rules: Rules, *, now_ms: int, boot: str) -> None:
         damage = find_damage(store, state, boot=boot)
         if damage is not None:
             state = _go_on(store, damage, state, rules, now_ms)
+        state = state._replace(damage="", damaged_inode=0, damaged_position=0)
         try:
-            write_state(store, state._replace(known=True, running=boot or "unknown"))
+            write_state(store, state._replace(known=True, running=boot or UNKNOWN))
         except OSError as error:  # a full disk is no obstacle to reading
             log.warning("that the node runs cannot be written down (%s)", error)
     finally:
@@ -84,7 +85,7 @@ def find_damage(store: Path, state: State, *, boot: str, thorough: bool = False)
         return StoreDamaged(store, state.damage)
     if state.known and store.exists() and store.stat().st_size == 0:
         return StoreDamaged(store, "it is empty, and was not")
-    unclean = bool(state.running) and state.running in (boot, "unknown")
+    unclean = bool(state.running) and state.running in (boot, UNKNOWN)
     try:
         examine_file(store, thorough=thorough or unclean)
     except StoreDamaged as damage:
@@ -128,8 +129,8 @@ def _go_on(store: Path, damage: StoreDamaged, state: State, rules: Rules, now_ms
         now_ms=now_ms,
     )
     if decision.way is Way.STOP:
-        with contextlib.suppress(OSError):
-            mark_damage(store, damage.reason)
+        with contextlib.suppress(OSError):  # the next start looks at every page again
+            write_state(store, state._replace(known=True, running=UNKNOWN, damage=damage.reason))
         raise StoreDamaged(store, f"{damage.reason}; {decision.why}") from None
     if decision.way is Way.BACKUP and (source := backup()) is not None:
         name = f"the backup {source}"

@@ -11,8 +11,20 @@ import orjson
 from shine_node.protocol.errors import ShineError
 from shine_node.store.structure import read_file_head
 
-__all__ = ["State", "boot_id", "clear_damage", "is_marked", "mark_damage", "read_state", "state_file", "write_state"]
+__all__ = [
+    "UNKNOWN",
+    "State",
+    "boot_id",
+    "clear_damage",
+    "is_marked",
+    "mark_damage",
+    "read_state",
+    "state_file",
+    "write_state",
+]
 
+UNKNOWN = "unknown"
+"""In the place of a start of the machine: it may be this one."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -73,7 +85,7 @@ def write_state(store: Path, state: State) -> None:
 
 
 def mark_damage(store: Path, reason: str) -> None:
-    """Remember that the file that is there is damaged, so that the next start does not open it again.
+    """Remember that LMDB met damage in the file that is there, so that the next start does not open it again.
 
     Raises:
         OSError: that cannot be written.
@@ -97,8 +109,8 @@ def clear_damage(store: Path) -> None:
 
 
 def is_marked(store: Path, state: State) -> bool:
-    """Say whether the file that is there is the one of which a damage is remembered."""
-    if not state.damage:
+    """Say whether the file that is there is the one in which LMDB met damage, as it was then."""
+    if not state.damage or not state.damaged_inode:
         return False
     try:
         inode = store.stat().st_ino
