@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def find(config_path: Path) -> list[Finding]:
     """Return all findings; without a usable configuration only what is wrong with it."""
-    from shine_node.cli import check_configuration, check_machine
+    from shine_node.cli import check_configuration, check_machine, check_store
     from shine_node.cli.findings import Finding, Level, Situation
     from shine_node.config import ConfigError, load_config
 
@@ -47,7 +47,7 @@ def find(config_path: Path) -> list[Finding]:
     except ConfigError as error:
         return [Finding(Level.ERROR, "configuration", str(problem)) for problem in error.problems]
     situation = Situation(config, config_path)
-    producers = (*check_configuration.PRODUCERS, *check_machine.PRODUCERS)
+    producers = (*check_configuration.PRODUCERS, *check_machine.PRODUCERS, *check_store.PRODUCERS)
     return [
         Finding(Level.OK, "configuration", f"{config_path} has no mistakes"),
         *(finding for producer in producers for finding in producer(situation)),

@@ -37,13 +37,17 @@ def run(arguments: argparse.Namespace) -> int:
 
     from shine_node.cli.control import ask
     from shine_node.config import load_config
+    from shine_node.control.recovery import damage_notice
     from shine_node.protocol.errors import ShineError
+    from shine_node.store.recovery.state import boot_id
 
     config = load_config(arguments.config)
     try:
         status = ask(config, arguments.config, "Status", {})
     except ShineError as error:
         complain(str(error))
+        damage, _ = damage_notice(config, boot=boot_id())
+        complain(damage)  # why it does not run, maybe
         return UNUSABLE
     if arguments.json:
         print(orjson.dumps(status, option=orjson.OPT_INDENT_2).decode())

@@ -46,13 +46,10 @@ def damage_notice(config: Config, *, boot: str = "") -> tuple[str, bool]:
     state = read_state(store)
     if is_marked(store, state):
         return f"{store} is damaged ({state.damage}): `shine-node recover` says how to go on", True
-    with contextlib.suppress(ShineError, OSError):
-        if store.exists():
-            lock = take_lock(store)
-            try:
-                damage = find_damage(store, state, boot=boot)
-            finally:
-                os.close(lock)
-            if damage is not None:
-                return str(damage), True
+    with contextlib.suppress(ShineError, OSError), contextlib.ExitStack() as held:
+        if store.with_name(store.name + ".pid").exists():  # else no node has run, and none of its files is made here
+            held.callback(os.close, take_lock(store))
+        damage = find_damage(store, state, boot=boot)
+        if damage is not None:
+            return str(damage), True
     return recovery_notice(store, state), False
