@@ -19,6 +19,7 @@ from tests.bench.bench_people import measure_people
 from tests.bench.bench_pool import measure_dead_peers, measure_pool
 from tests.bench.bench_sync import MESSAGES as TO_CATCH_UP
 from tests.bench.bench_sync import measure_catch_up, measure_nothing_new
+from tests.bench.bench_verify import measure_verify
 from tests.bench.fill import add_delivered, open_store
 from tests.bench.measure import Figure, cores, print_figures, unpin
 
@@ -48,6 +49,7 @@ def main() -> None:
         figures += uvloop.run(measure_nothing_new(folder / "few", folder / "full"))
         figures += [Figure("— people —"), *uvloop.run(measure_people(folder / "people"))]
         unpin()
+        figures += [Figure("— verify —"), *measure_verify(folder / "verify")]
         figures += uvloop.run(measure_events(folder / "events", options.rounds))
     with tempfile.TemporaryDirectory(prefix="shine-bench-", dir=options.dir) as name:
         figures += [Figure("— the chat page in headless Chromium —"), *measure_page(Path(name))]

@@ -13,7 +13,6 @@ from shine_node.protocol.errors import ShineError
 from shine_node.store.files import StoreDamaged, examine_file, take_lock
 from shine_node.store.recovery.decide import Way, decide
 from shine_node.store.recovery.state import UNKNOWN, State, is_marked, mark_damage, read_state, write_state
-from shine_node.store.recovery.succeed import find_backups, first_sound, put_backup, put_empty
 
 __all__ = ["Rules", "end_run", "find_damage", "prepare_store", "recovery_notice"]
 
@@ -114,11 +113,13 @@ def _go_on(store: Path, damage: StoreDamaged, state: State, rules: Rules, now_ms
     Raises:
         StoreDamaged: there is none to put there.
     """
+    from shine_node.store.recovery import succeed  # only now: it loads what verifies, which a sound store needs not
+
     looked: list[Path | None] = []
 
     def backup() -> Path | None:
         if not looked:
-            looked.append(first_sound(find_backups(rules.backups), rules.own_login, threads=0))
+            looked.append(succeed.first_sound(succeed.find_backups(rules.backups), rules.own_login, threads=0))
         return looked[0]
 
     decision = decide(
@@ -134,13 +135,13 @@ def _go_on(store: Path, damage: StoreDamaged, state: State, rules: Rules, now_ms
         raise StoreDamaged(store, f"{damage.reason}; {decision.why}") from None
     if decision.way is Way.BACKUP and (source := backup()) is not None:
         name = f"the backup {source}"
-        kept = _put(store, damage, lambda: put_backup(store, source, now_ms=now_ms))
+        kept = _put(store, damage, lambda: succeed.put_backup(store, source, now_ms=now_ms))
     else:
         name = "a new store that other servers fill: " + ", ".join(rules.refill_from)
         kept = _put(
             store,
             damage,
-            lambda: put_empty(store, map_size=rules.map_size, refill_from=rules.refill_from, now_ms=now_ms),
+            lambda: succeed.put_empty(store, map_size=rules.map_size, refill_from=rules.refill_from, now_ms=now_ms),
         )
     text = "%s was damaged (%s); the node goes on with %s. The damaged file is kept as %s"
     log.critical(text, store, damage.reason, name, kept)

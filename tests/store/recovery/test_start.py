@@ -9,6 +9,7 @@ import pytest
 
 from shine_node.store.files import StoreDamaged, StoreError, take_lock
 from shine_node.store.recovery import start as start_module
+from shine_node.store.recovery import succeed
 from shine_node.store.recovery.start import Rules, end_run, find_damage, prepare_store, recovery_notice
 from shine_node.store.recovery.state import State, read_state, state_file, write_state
 from shine_node.store.refill import list_refilling
@@ -95,7 +96,7 @@ def test_what_cannot_be_put_there_leaves_what_is_there(tmp_path: Path, monkeypat
         store.with_name("shine.mdb.new").write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(start_module, "put_backup", full)
+    monkeypatch.setattr(succeed, "put_backup", full)
     with pytest.raises(StoreDamaged, match=r"nothing could be put in its place: .*No space left"):
         prepare_store(path, rules(tmp_path), now_ms=NOW, boot="b")
     assert path.read_bytes() == content
