@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
         stream.readline()
         with as_owner(folder):
             imported = _import(stream, config, folder, foreign=foreign)
-    print(f"{imported.stored} lines stored, {imported.known} were known, {imported.refused} refused")
+    print(f"{imported.stored} lines stored, {imported.known} passed over, {imported.refused} refused")
     return REFUSED if imported.refused else OK
 
 

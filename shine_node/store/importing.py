@@ -307,11 +307,12 @@ def _store_record(txn: Transaction, registration: Registration, own_login: str) 
 def _store_resync(txn: Transaction, work: Resync) -> bool:
     if work in all_resyncs(txn, work.owner):
         return False
-    if _has_entries(txn, work.owner):
-        begin_resync(txn, work.owner, former=work.former, since_ms=work.since_ms)
-    else:  # all that it has passed comes after it, as it was
-        put_resync(txn, work)
-    return True
+    if not _has_entries(txn, work.owner):
+        put_resync(txn, work)  # all that it has passed comes after it, as it was
+        return True
+    before = list(all_resyncs(txn, work.owner))
+    begin_resync(txn, work.owner, former=work.former, since_ms=work.since_ms)
+    return before != list(all_resyncs(txn, work.owner))
 
 
 def _has_entries(txn: Transaction, owner: str) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from shine_node.protocol.errors import ShineError
 from shine_node.store.deliveries import due_table
 from shine_node.store.environment import StoreError, Transaction
-from shine_node.store.layout import ItemKey, Row, Table, decode_containers, unpack_number
+from shine_node.store.layout import ItemKey, Row, Table, decode_containers, encode_containers, unpack_number
 from shine_node.store.resync import all_resyncs
 from shine_node.store.sessions import all_sessions
 from shine_node.store.settings import all_settings
@@ -94,5 +94,7 @@ def _history(txn: Transaction, wanted: dict[Table, int]) -> Iterator[Row]:
 def _containers(txn: Transaction) -> Iterator[int]:
     for key, value in txn.scan(Table.CONTAINERS):
         if value:
-            decode_containers(value)
+            incoming, outgoing = decode_containers(value)
+            if value != encode_containers(incoming, outgoing):
+                raise ValueError("a container is cut")
         yield unpack_number(key)

@@ -15,7 +15,8 @@ from tests.cli.program import LAUNCHER, run_program, write_config
 def test_help_names_every_command(capsys):
     assert run_command(["--help"]) == 0
     shown = capsys.readouterr().out
-    names = ("run", "init", "check", "demo", "user", "status", "account", "send", "inbox", "watch")
+    names = ("run", "init", "check", "demo", "user", "status", "backup", "restore", "export", "import", "account")
+    names += ("send", "inbox", "watch")
     assert all(f"\n    {name} " in shown for name in names)
     assert run_command(["--version"]) == 0
     assert capsys.readouterr().out == f"shine-node {__version__}\n"

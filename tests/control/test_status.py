@@ -213,3 +213,20 @@ def test_the_log_warns_once_of_a_store_that_fills_up(
         await asyncio.wait([watching])
 
     run(story())
+
+
+def test_snapshots_of_processes_that_were_killed_are_let_go_of(
+    run: Run, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[None] = []
+    monkeypatch.setattr(store, "free_dead_readers", lambda: looked.append(None))
+
+    async def story() -> None:
+        clock = ManualClock()
+        watching = asyncio.ensure_future(make_status(store, clock).watch())
+        await clock.advance(3 * WATCH_SECONDS)
+        watching.cancel()
+        await asyncio.wait([watching])
+
+    run(story())
+    assert len(looked) >= 3

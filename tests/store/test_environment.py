@@ -813,3 +813,31 @@ def test_the_position_rises_with_each_commit_and_goes_back_in_a_copy(tmp_path: P
         assert store.position > positions[-1]
     with opened(copy) as store:
         assert store.position == positions[-1]
+
+
+def test_a_snapshot_of_a_process_that_was_killed_is_let_go_of(tmp_path: Path) -> None:
+    """Else nothing that is written over after it would ever be used again, and the file would grow without end."""
+    program = (
+        "import sys; from pathlib import Path; from shine_node.store.view import view_store\n"
+        "with view_store(Path(sys.argv[1])) as txn: print(flush=True); sys.stdin.read()"
+    )
+    path = tmp_path / "shine.mdb"
+    with opened(path) as store:
+        store.write_now(lambda txn: txn.put(Table.META, b"x", bytes(2**20)))
+        with subprocess.Popen(
+            [sys.executable, "-c", program, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as reader:
+            assert reader.stdout is not None
+            assert reader.stdout.readline() == "\n"
+            reader.kill()
+
+        def growth() -> int:
+            before = path.stat().st_size
+            for number in range(8):
+                store.write_now(lambda txn, n=number: txn.put(Table.META, b"x", bytes([n]) * 2**20))  # type: ignore[misc]
+            return path.stat().st_size - before
+
+        assert growth() >= 7 * 2**20
+        store.free_dead_readers()
+        growth()
+        assert growth() <= 2**20

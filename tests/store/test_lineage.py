@@ -15,11 +15,14 @@ from shine_node.store.layout import Table
 from shine_node.store.lineage import (
     MAX_MARK_CHARACTERS,
     Lineage,
+    add_runs,
     begin_lineage,
     begin_run,
+    end_run,
     get_doubt,
     get_peer_mark,
     get_peer_run,
+    list_runs,
     note_doubt,
     put_peer_mark,
     put_peer_run,
@@ -105,6 +108,42 @@ def test_a_copy_of_a_run_that_goes_on_has_its_beginning_only(tmp_path: Path) -> 
     _, _, lineage = shelf.use(7)
     assert not lineage.lost(early)
     assert lineage.lost(late)
+
+
+def test_a_copy_whose_commits_are_numbered_anew_says_where_its_run_ended(tmp_path: Path) -> None:
+    """Also one that has more commits of its own than the run had: a mark that came after the copy counts as lost."""
+    shelf = Shelf(tmp_path)
+    with opened(shelf.file) as store:
+        store.write_now(lambda txn: begin_run(txn, RUNS[0], 1))
+        store.write_now(lambda txn: end_run(txn, 2))
+        for number in range(9):
+            store.write_now(lambda txn, n=number: txn.put(Table.META, b"x", bytes([n])))  # type: ignore[misc]
+        with store.read() as txn:
+            assert list_runs(txn, store.position) == [(RUNS[0], 2)]
+    _, _, lineage = shelf.use(1)
+    assert not lineage.lost(f"{RUNS[0].hex()}-2")
+    assert lineage.lost(f"{RUNS[0].hex()}-3")
+
+
+def test_a_store_without_runs_has_none_to_end(tmp_path: Path) -> None:
+    with opened(tmp_path / "shine.mdb") as store:
+        store.write_now(lambda txn: end_run(txn, 2))
+        with store.read() as txn:
+            assert list_runs(txn, 5) == []
+            assert txn.get(Table.META, b"lineage") is None
+
+
+def test_runs_of_elsewhere_are_older_than_those_that_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lineage_module, "MAX_RUNS", 3)
+    with opened(tmp_path / "shine.mdb") as store:
+        assert store.write_now(lambda txn: add_runs(txn, [(RUNS[0], 4)]))
+        store.write_now(lambda txn: begin_run(txn, RUNS[1], 7))
+        assert not store.write_now(lambda txn: add_runs(txn, [(RUNS[0], 5), (RUNS[1], 6)]))
+        with store.read() as txn:
+            assert list_runs(txn, 9) == [(RUNS[0], 4), (RUNS[1], 9)]
+        assert store.write_now(lambda txn: add_runs(txn, [(RUNS[2], 8), (RUNS[3], 8)]))
+        ended = store.write_now(lambda txn: begin_run(txn, RUNS[4], 10))
+        assert ended == {RUNS[0].hex(): 4, RUNS[1].hex(): 10}
 
 
 def test_a_mark_that_no_store_gave_counts_as_lost(tmp_path: Path) -> None:

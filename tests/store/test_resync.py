@@ -18,11 +18,13 @@ from shine_node.store.resync import (
     Part,
     Place,
     Resync,
+    all_resyncs,
     begin_resync,
     count_entries,
     has_entries,
     list_owners,
     next_resync,
+    put_resync,
     step_resync,
 )
 from shine_node.store.settings import put_setting
@@ -349,3 +351,18 @@ def test_an_edit_between_two_works_leaves_no_row_of_the_server_before(store: Sto
     store.write_now(lambda txn: store_incoming(txn, edit, now_ms=NOW + 9, own_login=OWN))
     finish(store, 100)
     assert unsynced(store) == [("newer.server", 0, 1)]
+
+
+def test_work_that_is_taken_from_elsewhere_goes_on_where_it_was(store: Store) -> None:
+    works = [
+        Resync("alice", "one", 0, Part.SETTINGS, b""),
+        Resync("alice", "two", 5, Part.MESSAGES, b"alice\0carol\0x"),
+        Resync("alice.b", "", 7, Part.SETTINGS, b"alice.b\0p"),
+    ]
+    for work in works:
+        store.write_now(lambda txn, work=work: put_resync(txn, work))  # type: ignore[misc]
+    with store.read() as txn:
+        assert list(all_resyncs(txn)) == works
+        assert list(all_resyncs(txn, "alice")) == works[:2]
+        assert list(all_resyncs(txn, "bob")) == []
+        assert next_resync(txn) == works[0]

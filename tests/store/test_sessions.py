@@ -14,6 +14,7 @@ from shine_node.store.layout import Table
 from shine_node.store.sessions import (
     SESSION_ID_CHARACTERS,
     add_session,
+    all_sessions,
     close_session,
     close_sessions,
     get_session,
@@ -164,3 +165,10 @@ def test_sessions_outlive_the_process(tmp_path: Path) -> None:
             assert sessions_of(store, "alice") == [session]
         finally:
             store.close()
+
+
+def test_all_sessions_of_everybody(store: Store) -> None:
+    sessions = [make_session(1), make_session(2), make_session(1, "bob")]
+    add(store, *sessions)
+    with store.read() as txn:
+        assert sorted(all_sessions(txn)) == sorted(sessions)

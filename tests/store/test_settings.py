@@ -21,8 +21,10 @@ from shine_node.store.settings import (
     FRAME_BYTES,
     SettingsPage,
     acknowledge_setting,
+    all_settings,
     count_settings,
     get_setting,
+    index_row,
     list_settings,
     mark_settings,
     put_setting,
@@ -426,3 +428,13 @@ def test_what_is_stored_is_what_the_layout_says(store: Store) -> None:
     assert key == b"alice\0theme"
     assert value[:8] == pack_number(NOW + 3)
     assert orjson.loads(value[8:]) == setting_payload(a_setting())
+
+
+def test_all_settings_of_everybody_and_the_row_that_each_has_in_the_index(store: Store) -> None:
+    put(store, a_setting("bob"), now_ms=NOW + 2)
+    put(store, a_setting(param="z"), now_ms=NOW + 1)
+    put(store, a_setting())
+    with store.read() as txn:
+        found = list(all_settings(txn))
+    assert found == [(NOW, a_setting()), (NOW + 1, a_setting(param="z")), (NOW + 2, a_setting("bob"))]
+    assert sorted(index_row(OTHER, changed_at_ms, setting) for changed_at_ms, setting in found) == sorted(rows(store))

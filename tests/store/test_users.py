@@ -22,6 +22,7 @@ from shine_node.store.users import (
     get_registration,
     get_user,
     has_record,
+    list_records,
     list_users,
     other_server,
     records_after,
@@ -280,3 +281,10 @@ def test_a_lost_row_of_a_user_shares_nothing(store: Store) -> None:
     store.write_now(lambda txn: txn.delete(Table.USERS, b"alice"))
     with store.read() as txn:
         assert shared_after(txn, "two", OWN, seq=0, rows=9) == ([], 1, False)
+
+
+def test_all_records_in_the_order_in_which_they_were_learned(store: Store) -> None:
+    records = [make_record("bob", OWN, time_ms=NOW + 1), make_record("alice", OWN), make_record("bob", OWN)]
+    add(store, *records)
+    with store.read() as txn:
+        assert [registration.record for registration in list_records(txn)] == records

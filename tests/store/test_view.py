@@ -10,8 +10,9 @@ import lmdb
 import pytest
 
 from shine_node.store.environment import Store, StoreError
-from shine_node.store.layout import Table
-from shine_node.store.view import view_store
+from shine_node.store.layout import SCHEMA_VERSION, Table, pack_number
+from shine_node.store.view import open_view, view_store
+from tests.store.rooms import opened
 
 MIB = 2**20
 
@@ -73,3 +74,38 @@ def test_what_is_no_store_is_told(tmp_path: Path) -> None:
     lmdb.open(str(other), subdir=False).close()
     with pytest.raises(StoreError, match="was not written by this version"), view_store(other):
         pass
+
+
+def test_a_store_of_another_schema_is_refused_and_one_alone_needs_no_file_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "shine.mdb"
+    with opened(path) as store:
+        store.write_now(lambda txn: txn.put(Table.META, b"schema", pack_number(SCHEMA_VERSION)))
+    (tmp_path / "shine.mdb-lock").unlink()
+    with open_view(path, lock=False) as view, view.read() as txn:
+        assert txn.count(Table.USERS) == 0
+        assert txn.snapshot() > 0
+    assert not (tmp_path / "shine.mdb-lock").exists()
+    with opened(path) as store:
+        store.write_now(lambda txn: txn.put(Table.META, b"schema", pack_number(SCHEMA_VERSION + 1)))
+    with pytest.raises(StoreError, match="has schema 2, this program knows 1"), open_view(path):
+        pass
+
+
+def test_a_view_keeps_one_moment_while_the_store_grows(tmp_path: Path) -> None:
+    path = tmp_path / "shine.mdb"
+    command = [sys.executable, "-c", WRITER, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdin is not None and writer.stdout is not None
+        print("one 10", file=writer.stdin, flush=True)
+        assert writer.stdout.readline() == "written\n"
+        with open_view(path, map_size=64 * MIB) as view:
+            with view.read() as txn:
+                before = txn.snapshot()
+                print("two", 20 * MIB, file=writer.stdin, flush=True)
+                assert writer.stdout.readline() == "written\n"
+                assert txn.get(Table.META, b"two") is None
+                assert txn.snapshot() == before
+            with view.read() as txn:  # with a smaller map it could not be read any more
+                assert txn.get(Table.META, b"two") == bytes(20 * MIB)
+        writer.stdin.close()
+        assert writer.wait(timeout=30) == 0

@@ -1,0 +1,158 @@
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from shine_node.cli import backup
+from shine_node.cli.backup import old_backups
+from shine_node.cli.new_file import need_room
+from shine_node.store.layout import Table, pack_number
+from tests.cli.program import LAUNCHER
+from tests.cli.stores import Commands, names, tables
+
+
+@pytest.fixture
+def home(tmp_path, capsys):
+    return Commands(tmp_path / "home", capsys)
+
+
+def test_a_backup_is_the_store_and_private(home, tmp_path):
+    target = tmp_path / "copy.mdb"
+    before = names(home.data)
+    assert home("backup", target) == 0
+    assert (home.shown, home.said) == (f"{target}\n", "")
+    assert target.stat().st_mode & 0o777 == 0o600
+    assert tables(target) == tables(home.store)
+    assert names(home.data) == before
+    assert not [name for name in names(tmp_path) if name.endswith(".part")]
+
+
+def test_beside_a_process_that_has_the_store(home, tmp_path):
+    program = (
+        "import sys; from pathlib import Path; from shine_node.store.environment import Store;"
+        "Store(Path(sys.argv[1]), map_size=2**26); print(flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(home.store)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as node:
+        assert node.stdout.readline() == "\n"
+        assert home("backup", tmp_path / "copy.mdb") == 0
+        node.stdin.close()
+        assert node.wait(60) == 0
+
+
+def test_what_is_there_is_not_replaced_by_mistake(home, tmp_path):
+    target = tmp_path / "copy.mdb"
+    target.write_text("mine")
+    assert home("backup", target) == 1
+    assert "exists" in home.said
+    assert target.read_text() == "mine"
+    assert home("backup", "--force", target) == 0
+    assert tables(target) == tables(home.store)
+
+
+@pytest.mark.parametrize("name", ["shine.mdb", "shine.mdb-lock", "copy.mdb"])
+def test_not_into_the_data_folder(home, name):
+    assert home("backup", "--force", home.data / name) == 1
+    assert "is in the data folder" in home.said
+    assert home("backup", home.data) == 1
+    assert home("backup", "--config") == 2
+
+
+def test_a_folder_gets_dated_names_and_keeps_the_newest(home, tmp_path):
+    folder = tmp_path / "backups"
+    folder.mkdir()
+    old = ["shine-20010101-000000.mdb", "shine-20020101-000000.mdb", "shine-20030101-000000.mdb"]
+    others = ["shine-2001.mdb", "shine-20010101-000000.mdb.gz", "xshine-20010101-000000.mdb", "photo.jpg"]
+    for name in old + others:
+        (folder / name).touch()
+    (folder / "shine-20000101-000000.mdb").mkdir()
+    (folder / "shine-19990101-000000.mdb").symlink_to("photo.jpg")
+    kept = {*others, "shine-20000101-000000.mdb", "shine-19990101-000000.mdb"}
+    assert home("backup", "--keep", "2", folder) == 0
+    made = home.shown.splitlines()[0]
+    assert re.fullmatch(r".*/backups/shine-20[0-9]{6}-[0-9]{6}\.mdb", made)
+    assert home.shown.splitlines()[1:] == [f"removed {folder / name}" for name in old[:2]]
+    assert set(names(folder)) == {*kept, old[2], made.rpartition("/")[2]}
+    assert old_backups(folder, 5) == []
+
+
+def test_a_number_of_backups_is_for_a_folder(home, tmp_path):
+    assert home("backup", "--keep", "2", tmp_path / "copy.mdb") == 1
+    assert "--keep is for a folder" in home.said
+    assert home("backup", "--keep", "0", tmp_path) == 2
+
+
+def test_no_room_is_told_before_anything_is_written(home, tmp_path, monkeypatch):
+    monkeypatch.setattr("shine_node.cli.new_file.need_room", lambda folder, size: need_room(folder, 2**60))
+    assert home("backup", tmp_path / "copy.mdb") == 1
+    assert "MiB are needed" in home.said
+    assert home("backup", tmp_path / "nowhere" / "copy.mdb") == 1
+    assert not (tmp_path / "copy.mdb").exists()
+
+
+def test_no_store_yet(tmp_path, capsys):
+    home = Commands(tmp_path / "home", capsys, filled=False)
+    assert home("backup", tmp_path / "copy.mdb") == 1
+    assert "is not there yet" in home.said
+
+
+def test_a_store_whose_index_is_wrong_is_kept_and_older_backups_with_it(home, tmp_path):
+    home.write((Table.CONTAINERS, pack_number(2**40), b""))
+    folder = tmp_path / "backups"
+    folder.mkdir()
+    (folder / "shine-20010101-000000.mdb").touch()
+    assert home("backup", "--keep", "1", folder) == 1
+    assert "containers has" in home.said and "run `shine-node verify`" in home.said
+    assert len(names(folder)) == 2
+
+
+def test_a_store_with_a_row_that_cannot_be_read_leaves_nothing(home, tmp_path):
+    home.write((Table.HISTORY, b"x", b"y"))
+    assert home("backup", tmp_path / "copy.mdb") == 1
+    assert "history cannot be read" in home.said
+    assert names(tmp_path) == ["home"]
+
+
+def test_one_that_is_interrupted_leaves_nothing(home, tmp_path, monkeypatch):
+    def interrupt(path, copied):
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(backup, "_check", interrupt)
+    assert home("backup", tmp_path / "copy.mdb") == 130
+    assert names(tmp_path) == ["home"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has files of others")
+def test_root_makes_one_without_touching_what_is_the_nodes(home, tmp_path):
+    """Also where the lock file of LMDB has to be made anew, which the node must be able to open."""
+    for folder in (tmp_path, *list(tmp_path.parents)[:2]):
+        folder.chmod(folder.stat().st_mode | 0o011)
+    (home.data / "shine.mdb-lock").unlink()
+    for path in (home.folder, home.data, *home.data.iterdir()):
+        os.chown(path, 54321, 54321)
+    home.data.chmod(0o700)
+    vault = tmp_path / "vault"
+    vault.mkdir(mode=0o700)
+    assert home("backup", vault / "copy.mdb") == 0, home.said
+    assert {path.stat().st_uid for path in home.data.iterdir()} == {54321}
+    assert (vault / "copy.mdb").stat().st_uid == 0
+    assert home("export", vault / "lines.jsonl") == 0, home.said
+    assert home("restore", vault / "copy.mdb") == 0, home.said
+    assert home("import", vault / "lines.jsonl") == 0, home.said
+    assert {path.stat().st_uid for path in home.data.iterdir()} == {54321}
+    assert {path.stat().st_mode & 0o077 for path in home.data.iterdir()} == {0}
+
+
+def test_as_a_program(home, tmp_path):
+    done = subprocess.run(
+        [sys.executable, str(LAUNCHER), "backup", "--config", str(home.config), str(tmp_path / "copy.mdb")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,99 @@
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from shine_node.cli.new_file import NewFile, NewFileError, need_room, sync_folder
+from tests.cli.stores import names
+from tests.store.rooms import greatest_file_size
+
+
+def test_a_file_gets_its_name_when_it_is_whole(tmp_path):
+    place = tmp_path / "file"
+    with NewFile(place, replace=False) as new:
+        new.write(b"one ")
+        new.write(b"two")
+        assert not place.exists()
+        assert new.path.parent == tmp_path
+        new.sync()
+        new.put_in_place()
+        assert place.read_bytes() == b"one two"
+    assert names(tmp_path) == ["file"]
+    assert place.stat().st_mode & 0o777 == 0o600
+
+
+def test_nothing_is_left_of_one_that_was_not_put_in_place(tmp_path):
+    with pytest.raises(ValueError), NewFile(tmp_path / "file", replace=False) as new:
+        new.write(b"one")
+        raise ValueError
+    assert names(tmp_path) == []
+
+
+def test_what_is_there_is_replaced_only_when_that_is_wanted(tmp_path):
+    place = tmp_path / "file"
+    place.write_text("old")
+    with pytest.raises(NewFileError, match=r"exists: choose another name, or add --force"):
+        NewFile(place, replace=False)
+    with NewFile(place, replace=True) as new:
+        new.write(b"new")
+        assert place.read_text() == "old"
+        new.put_in_place()
+    assert place.read_text() == "new"
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(NewFileError, match="exists"):
+        NewFile(link, replace=False)
+    with pytest.raises(NewFileError, match="exists"):
+        NewFile(tmp_path, replace=True)
+
+
+def test_a_folder_that_is_not_there(tmp_path):
+    with pytest.raises(NewFileError, match=r"nowhere cannot be written \(No such file or directory\)"):
+        NewFile(tmp_path / "nowhere" / "file", replace=False)
+
+
+def test_a_disk_that_is_full(tmp_path):
+    with (
+        NewFile(tmp_path / "file", replace=False) as new,
+        greatest_file_size(1000),
+        pytest.raises(NewFileError, match="file cannot be written"),
+    ):
+        new.write(bytes(5000))
+    assert names(tmp_path) == []
+
+
+def test_a_disk_that_breaks(tmp_path, monkeypatch):
+    def broken(descriptor):
+        raise OSError(errno.EIO, "Input/output error")
+
+    with NewFile(tmp_path / "file", replace=False) as new:
+        monkeypatch.setattr(os, "fsync", broken)
+        with pytest.raises(NewFileError, match=r"file cannot be written \(Input/output error\): nothing was left"):
+            new.sync()
+        monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+        (tmp_path / "file").mkdir()
+        with pytest.raises(NewFileError, match="file cannot be written"):
+            new.put_in_place()
+        (tmp_path / "file").rmdir()
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP, errno.EIO])
+def test_a_folder_that_cannot_be_synced(tmp_path, monkeypatch, number):
+    def broken(descriptor):
+        raise OSError(number, "no")
+
+    monkeypatch.setattr(os, "fsync", broken)
+    if number == errno.EIO:
+        with pytest.raises(OSError):
+            sync_folder(tmp_path)
+    else:
+        sync_folder(tmp_path)
+
+
+def test_room(tmp_path):
+    need_room(tmp_path, 1)
+    with pytest.raises(NewFileError, match=r"MiB are needed in .* MiB are free: make room"):
+        need_room(tmp_path, 2**60)
+    with pytest.raises(NewFileError, match="cannot be used"):
+        need_room(Path("/nowhere/at/all"), 1)

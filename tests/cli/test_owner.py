@@ -1,0 +1,72 @@
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from shine_node.cli.owner import as_owner
+
+SOMEBODY = 54321
+
+
+class Ids:
+    """Stands for what the system knows of the process, where a test may not change it."""
+
+    def __init__(self, monkeypatch, *, user):
+        self.did = []
+        self.now = {"uid": user, "gid": 7, "groups": [7, 8]}
+        monkeypatch.setattr(os, "geteuid", lambda: self.now["uid"])
+        monkeypatch.setattr(os, "getegid", lambda: self.now["gid"])
+        monkeypatch.setattr(os, "getgroups", lambda: self.now["groups"])
+        for call, name in (("seteuid", "uid"), ("setegid", "gid"), ("setgroups", "groups")):
+            monkeypatch.setattr(os, call, lambda value, name=name: self.set(name, value))
+
+    def set(self, name, value):
+        assert self.now["uid"] == 0 or name == "uid", "nobody but root may change groups"
+        self.now[name] = value
+
+
+class Folder:
+    def __init__(self, owner, group):
+        self.status = os.stat_result((0o700, 1, 1, 1, owner, group, 0, 0, 0, 0))
+
+    def stat(self):
+        return self.status
+
+
+def test_root_has_the_rights_of_the_owner_for_a_while(monkeypatch):
+    ids = Ids(monkeypatch, user=0)
+    with pytest.raises(ValueError), as_owner(Folder(SOMEBODY, 99)):
+        assert ids.now == {"uid": SOMEBODY, "gid": 99, "groups": [99]}
+        raise ValueError
+    assert ids.now == {"uid": 0, "gid": 7, "groups": [7, 8]}
+
+
+@pytest.mark.parametrize(("user", "owner"), [(0, 0), (5, 5), (5, 6)])
+def test_whoever_else_stays_who_they_are(monkeypatch, user, owner):
+    ids = Ids(monkeypatch, user=user)
+    before = dict(ids.now)
+    with as_owner(Folder(owner, 99)):
+        assert ids.now == before
+    assert ids.now == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_what_is_made_there_belongs_to_the_owner(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir(mode=0o700)
+    os.chown(folder, SOMEBODY, SOMEBODY)
+    for parent in [*tmp_path.parents][:-1]:
+        if parent.stat().st_uid == 0 and parent != Path("/tmp"):
+            parent.chmod(parent.stat().st_mode | 0o011)
+    tmp_path.chmod(0o711)
+    secret = tmp_path / "secret"
+    secret.write_text("of root")
+    secret.chmod(0o600)
+    with as_owner(folder):
+        (folder / "file").write_text("made")
+        with pytest.raises(PermissionError):
+            secret.read_text()
+    assert ((folder / "file").stat().st_uid, (folder / "file").stat().st_gid) == (SOMEBODY, SOMEBODY)
+    assert secret.read_text() == "of root"
+    assert subprocess.run(["id", "-u"], capture_output=True, text=True, check=True).stdout == "0\n"

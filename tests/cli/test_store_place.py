@@ -1,0 +1,46 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from shine_node.cli.store_place import find_store, protect_store, store_folder
+from shine_node.config import load_config
+from shine_node.store.environment import Store, StoreError
+from tests.cli.program import write_config
+
+
+@pytest.fixture
+def config(tmp_path):
+    return load_config(write_config(tmp_path))
+
+
+def test_a_store_that_is_there(config, tmp_path):
+    with pytest.raises(StoreError, match="is not there yet: the first start"):
+        find_store(config)
+    folder = store_folder(config)
+    assert folder == tmp_path / "data"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    Store(folder / "shine.mdb", map_size=2**24).close()
+    assert find_store(config) == folder / "shine.mdb"
+    assert store_folder(config) == folder
+
+
+def test_a_folder_that_cannot_be_used(config, tmp_path, monkeypatch):
+    (tmp_path / "data").write_text("a file")
+    with pytest.raises(StoreError, match=r"data cannot be used \(File exists\): correct server.dataDir"):
+        store_folder(config)
+    with pytest.raises(StoreError, match=r"shine.mdb cannot be used \(Not a directory\): run this as its owner"):
+        find_store(config)
+
+
+def test_the_data_folder_takes_no_copy(tmp_path):
+    data, other = tmp_path / "data", tmp_path / "other"
+    data.mkdir()
+    other.mkdir()
+    (tmp_path / "link").symlink_to(data)
+    store = data / "shine.mdb"
+    for place in (data / "x", store, tmp_path / "link" / "x", Path(os.path.relpath(data)) / "x"):
+        with pytest.raises(StoreError, match="is in the data folder"):
+            protect_store(store, place)
+    protect_store(store, other / "x")
+    protect_store(store, tmp_path / "nowhere" / "x")

@@ -1,0 +1,204 @@
+"""Copies of stores that are in use, and whether they would be noticed if they were not whole."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import lmdb
+import pytest
+
+from shine_node.store import copying
+from shine_node.store.copying import Copied, check_copy, copy_store, estimate_copy, finish_copy
+from shine_node.store.environment import Store, StoreError, Transaction
+from shine_node.store.layout import Table, pack_number
+from shine_node.store.lineage import begin_run, list_runs
+from shine_node.store.view import view_store
+from tests.store.rich import EVERYTHING, do, found
+from tests.store.rooms import MAP_SIZE, MIB, opened
+
+pytestmark = pytest.mark.core
+
+RUN = b"12345678"
+
+
+def fill(path: Path, *, body: int = 0) -> None:
+    with opened(path) as store:
+        found(store)
+        for number, step in enumerate(EVERYTHING):
+            do(store, number, step)
+        store.write_now(lambda txn: begin_run(txn, RUN, 1))
+        if body:
+            store.write_now(lambda txn: [txn.put(Table.META, b"big %d" % n, bytes(body)) for n in range(10)])
+
+
+def copy(source: Path, target: Path) -> Copied:
+    with target.open("wb") as stream:
+        return copy_store(source, stream.write, map_size=MAP_SIZE)
+
+
+def tables(path: Path) -> dict[Table, list[tuple[bytes, bytes]]]:
+    with view_store(path) as txn:
+        return {table: list(txn.scan(table)) for table in Table}
+
+
+def test_a_copy_is_what_the_store_was_and_smaller(tmp_path: Path) -> None:
+    source, target = tmp_path / "shine.mdb", tmp_path / "copy.mdb"
+    fill(source, body=MIB)
+    with opened(source) as store:
+        store.write_now(lambda txn: [txn.delete(Table.META, b"big %d" % n) for n in range(9)])
+        position = store.position
+    before = tables(source)
+    copied = copy(source, target)
+    assert copied.quiet
+    assert copied.position == position
+    assert copied.before == copied.after == {table: len(rows) for table, rows in before.items()}
+    assert target.stat().st_size < source.stat().st_size - 5 * MIB
+    assert target.stat().st_size <= estimate_copy(source, map_size=MAP_SIZE)
+    assert tables(target) == before
+    finish_copy(target, copied.position)
+    assert check_copy(target, copied) == []
+    with opened(target) as restored, restored.read() as txn:
+        assert list_runs(txn, 99)[-1] == (RUN, position), "its own commits are numbered anew"
+        assert restored.position < position
+
+
+def test_a_store_that_never_ran_has_no_run_to_end(tmp_path: Path) -> None:
+    source, target = tmp_path / "shine.mdb", tmp_path / "copy.mdb"
+    Store(source, map_size=MAP_SIZE).close()
+    copied = copy(source, target)
+    finish_copy(target, copied.position)
+    assert check_copy(target, copied) == []
+    with view_store(target) as txn:
+        assert list_runs(txn, 9) == []
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from shine_node.store.environment import Store
+from shine_node.store.layout import Table
+store = Store(Path(sys.argv[1]), map_size=64 * 2**20)
+number = 0
+while sys.stdin.readline():
+    for _ in range(20):
+        store.write_now(lambda txn: txn.put(Table.READ_MARKS, b"a\\0b\\0%d" % number, bytes(8)))
+        number += 1
+    print(number, flush=True)
+store.close()
+"""
+
+
+def test_beside_a_process_that_writes(tmp_path: Path) -> None:
+    source, target = tmp_path / "shine.mdb", tmp_path / "copy.mdb"
+    fill(source, body=2 * MIB)
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(source)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as writer:
+        assert writer.stdin is not None and writer.stdout is not None
+
+        def more() -> int:
+            assert writer.stdin is not None and writer.stdout is not None
+            print(file=writer.stdin, flush=True)
+            return int(writer.stdout.readline())
+
+        first = more()
+        with target.open("wb") as stream:
+
+            def take(data: bytes) -> None:
+                if stream.tell() < MIB:  # what it frees meanwhile stays taken: the map would soon be full
+                    more()
+                stream.write(data)
+
+            copied = copy_store(source, take, map_size=MAP_SIZE)
+        writer.stdin.close()
+        assert writer.wait(60) == 0
+    assert not copied.quiet
+    assert copied.before[Table.READ_MARKS] < copied.after[Table.READ_MARKS]
+    finish_copy(target, copied.position)
+    assert check_copy(target, copied) == []
+    with view_store(target) as txn:
+        assert txn.count(Table.READ_MARKS) >= first
+
+
+def test_whatever_ends_the_taking_ends_the_copying(tmp_path: Path) -> None:
+    source = tmp_path / "shine.mdb"
+    fill(source, body=2 * MIB)
+
+    def take(data: bytes) -> None:
+        raise KeyboardInterrupt
+
+    files = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(KeyboardInterrupt):
+        copy_store(source, take, map_size=MAP_SIZE)
+    assert not [thread for thread in threading.enumerate() if thread.name == "store-copy"]
+    assert len(list(Path("/proc/self/fd").iterdir())) == files
+    fill(source)
+
+
+def test_a_copying_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "shine.mdb"
+    fill(source)
+
+    class Env:
+        def copyfd(self, descriptor: int, compact: bool) -> None:
+            os.write(descriptor, b"the beginning")
+            raise lmdb.IncompatibleError("a page leak")
+
+    class View(copying.View):
+        def __init__(self) -> None:
+            super().__init__(Env(), {})
+
+    taken: list[bytes] = []
+    with pytest.raises(StoreError, match=r"cannot be copied \(a page leak\): use `export`"):
+        copying._pump(View(), source, taken.append)
+    assert taken == [b"the beginning"]
+
+
+def test_what_is_no_whole_copy_is_refused(tmp_path: Path) -> None:
+    source, target = tmp_path / "shine.mdb", tmp_path / "copy.mdb"
+    fill(source, body=MIB)
+    copied = copy(source, target)
+    whole = target.read_bytes()
+    for damaged, said in (
+        (whole[: len(whole) // 2], "lacks|is no store"),
+        (whole[:1000], "is no store"),
+        (b"", "is no store"),
+        (b"no store" * 5000, "is no store"),
+    ):
+        target.write_bytes(damaged)
+        with pytest.raises(StoreError, match=said):
+            check_copy(target)
+    with pytest.raises(StoreError, match="is no store"):
+        check_copy(tmp_path / "nothing")
+    with pytest.raises(StoreError, match="cannot be finished"):
+        finish_copy(tmp_path / "nothing", 1)
+    target.write_bytes(whole)
+    assert check_copy(target, copied) == []
+    for counts in ({**copied.before, Table.HISTORY: 10_000}, {**copied.before, Table.HISTORY: 1}):
+        with pytest.raises(StoreError, match="rows in history"):
+            check_copy(target, copied._replace(before=counts, after=counts))
+        with pytest.raises(StoreError, match="rows in history"):
+            check_copy(target, copied._replace(before=counts, after=counts, quiet=False))
+    other = {**copied.before, Table.DUE_ATTEMPTS: 50}
+    assert check_copy(target, copied._replace(before=other, after=other, quiet=False)) == []
+    with pytest.raises(StoreError, match="rows in due_attempts"):
+        check_copy(target, copied._replace(before=other, after=other))
+
+
+def test_a_copy_of_a_store_whose_index_is_not_right_is_told_of(tmp_path: Path) -> None:
+    source, target = tmp_path / "shine.mdb", tmp_path / "copy.mdb"
+    fill(source)
+
+    def work(txn: Transaction) -> None:
+        txn.put(Table.CONTAINERS, pack_number(2**40), b"")
+
+    with opened(source) as store:
+        store.write_now(work)
+    copied = copy(source, target)
+    seen: list[None] = []
+    assert len(check_copy(target, copied, lambda: seen.append(None))) == 1
+    assert len(seen) == sum(copied.after.values())
