@@ -17,6 +17,7 @@ from tests.bench.bench_page import measure_page
 from tests.bench.bench_pairs import measure_memory, measure_pairs
 from tests.bench.bench_people import measure_people
 from tests.bench.bench_pool import measure_dead_peers, measure_pool
+from tests.bench.bench_portable import measure_portable
 from tests.bench.bench_sync import MESSAGES as TO_CATCH_UP
 from tests.bench.bench_sync import measure_catch_up, measure_nothing_new
 from tests.bench.bench_verify import measure_verify
@@ -51,6 +52,7 @@ def main() -> None:
         unpin()
         figures += [Figure("— verify —"), *measure_verify(folder / "verify")]
         figures += uvloop.run(measure_events(folder / "events", options.rounds))
+        figures += [Figure("— backup, export, import —"), *measure_portable(folder / "portable")]
     with tempfile.TemporaryDirectory(prefix="shine-bench-", dir=options.dir) as name:
         figures += [Figure("— the chat page in headless Chromium —"), *measure_page(Path(name))]
     logging.disable()  # of each dead peer there is one line

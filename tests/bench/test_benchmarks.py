@@ -16,6 +16,7 @@ from tests.bench import (
     bench_page,
     bench_pairs,
     bench_people,
+    bench_portable,
     bench_sync,
     bench_verify,
     measure,
@@ -139,3 +140,9 @@ def test_verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_figures() -> None:
     assert [measure.percentile([5.0, 1.0, 3.0, 2.0], share) for share in (0, 0.5, 0.99, 1)] == [1, 3, 5, 5]
     assert measure.median([3, 1, 2]) == 2
+
+
+def test_portable(tmp_path: Path) -> None:
+    figures = bench_portable.measure_portable(tmp_path, few=10, many=60)
+    assert [figure.what.split()[0] for figure in figures] == ["backup", "its", "export", "its", "import", "its"]
+    assert len([figure for figure in figures if figure.met is not None]) == 3

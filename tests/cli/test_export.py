@@ -40,6 +40,8 @@ def test_without_sessions(home, tmp_path):
 def test_the_standard_output(home, tmp_path):
     done = run_program("export", "--config", home.config, "-")
     assert (done.returncode, done.stderr) == (0, "")
+    assert home("export", "-") == 0
+    assert home.shown.splitlines()[1:-1] == done.stdout.splitlines()[1:-1]
     target = tmp_path / "store.jsonl"
     assert home("export", target) == 0
     assert done.stdout.splitlines()[1:-1] == target.read_text().splitlines()[1:-1]

@@ -841,3 +841,11 @@ def test_a_snapshot_of_a_process_that_was_killed_is_let_go_of(tmp_path: Path) ->
         store.free_dead_readers()
         growth()
         assert growth() <= 2**20
+
+
+def test_a_snapshot_has_the_number_of_the_last_commit_that_it_sees(tmp_path: Path) -> None:
+    with opened(tmp_path / "shine.mdb") as store:
+        for number in range(3):
+            store.write_now(lambda txn, n=number: txn.put(Table.META, b"x", bytes([n])))  # type: ignore[misc]
+            with store.read() as txn:
+                assert txn.snapshot() == store.position

@@ -438,3 +438,11 @@ def test_all_settings_of_everybody_and_the_row_that_each_has_in_the_index(store:
         found = list(all_settings(txn))
     assert found == [(NOW, a_setting()), (NOW + 1, a_setting(param="z")), (NOW + 2, a_setting("bob"))]
     assert sorted(index_row(OTHER, changed_at_ms, setting) for changed_at_ms, setting in found) == sorted(rows(store))
+
+
+def test_settings_that_have_not_changed_since_stay_as_they_are(store: Store) -> None:
+    put(store, a_setting(param="old"), synced=True)
+    put(store, a_setting(param="new"), now_ms=NOW + 1, synced=True)
+    step = functools.partial(mark_settings, owner="alice", former="", other=OTHER, since_ms=NOW + 1, after=b"", limit=9)
+    assert store.write_now(step) == (2, None)
+    assert rows(store) == [index_row(OTHER, NOW + 1, a_setting(param="new"))]
