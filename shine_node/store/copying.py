@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import lmdb
 
@@ -15,7 +15,7 @@ from shine_node.store.files import examine_file
 from shine_node.store.layout import Table
 from shine_node.store.lineage import end_run
 from shine_node.store.soundness import count_rows, look_through
-from shine_node.store.view import View, open_view
+from shine_node.store.view import open_view
 
 __all__ = ["Copied", "check_copy", "copy_store", "estimate_copy", "finish_copy"]
 
@@ -66,7 +66,7 @@ def copy_store(source: Path, take: Callable[[bytes], object], *, map_size: int) 
     with open_view(source, map_size=map_size) as view:
         with view.read() as txn:
             position, before = txn.snapshot(), count_rows(txn)
-        _pump(view, source, take)
+        _pump(view.env, source, take)
         with view.read() as txn:
             return Copied(position, before, count_rows(txn), txn.snapshot() == position)
 
@@ -122,13 +122,13 @@ def _compare(path: Path, found: dict[Table, int], copied: Copied) -> None:
             )
 
 
-def _pump(view: View, source: Path, take: Callable[[bytes], object]) -> None:
+def _pump(env: Any, source: Path, take: Callable[[bytes], object]) -> None:
     receiving, sending = os.pipe()
     failures: list[Exception] = []
 
     def send() -> None:
         try:
-            view.env.copyfd(sending, compact=True)
+            env.copyfd(sending, compact=True)
         except Exception as error:
             failures.append(error)
         finally:

@@ -76,13 +76,13 @@ def test_what_is_no_sound_backup_changes_nothing(home, tmp_path, damage):
     before, there = home.store.read_bytes(), names(home.data)
     assert home("restore", home.store if damage == "itself" else backup) == 1
     said = {
-        "cut": "copy.mdb",
-        "other": "is no store",
+        "cut": "shine.mdb",  # LMDB has its own words for what it meets first
+        "other": "shine.mdb",
         "row": "history cannot be read",
         "gone": "copy.mdb cannot be read: No such file",
         "itself": "is the store itself",
     }
-    assert said[damage] in home.said or "lacks" in home.said or "is no store" in home.said
+    assert said[damage] in home.said
     assert home.store.read_bytes() == before
     assert names(home.data) == there
 

@@ -139,7 +139,7 @@ def test_whatever_ends_the_taking_ends_the_copying(tmp_path: Path) -> None:
     fill(source)
 
 
-def test_a_copying_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copying_that_fails(tmp_path: Path) -> None:
     source = tmp_path / "shine.mdb"
     fill(source)
 
@@ -148,13 +148,9 @@ def test_a_copying_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             os.write(descriptor, b"the beginning")
             raise lmdb.IncompatibleError("a page leak")
 
-    class View(copying.View):
-        def __init__(self) -> None:
-            super().__init__(Env(), {})
-
     taken: list[bytes] = []
     with pytest.raises(StoreError, match=r"cannot be copied \(a page leak\): use `export`"):
-        copying._pump(View(), source, taken.append)
+        copying._pump(Env(), source, taken.append)
     assert taken == [b"the beginning"]
 
 
@@ -163,14 +159,9 @@ def test_what_is_no_whole_copy_is_refused(tmp_path: Path) -> None:
     fill(source, body=MIB)
     copied = copy(source, target)
     whole = target.read_bytes()
-    for damaged, said in (
-        (whole[: len(whole) // 2], "lacks|is no store"),
-        (whole[:1000], "is no store"),
-        (b"", "is no store"),
-        (b"no store" * 5000, "is no store"),
-    ):
+    for damaged in (whole[: len(whole) // 2], whole[:1000], b"", b"no store" * 5000):
         target.write_bytes(damaged)
-        with pytest.raises(StoreError, match=said):
+        with pytest.raises(StoreError, match="copy.mdb"):
             check_copy(target)
     with pytest.raises(StoreError, match="is no store"):
         check_copy(tmp_path / "nothing")

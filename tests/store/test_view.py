@@ -87,7 +87,7 @@ def test_a_store_of_another_schema_is_refused_and_one_alone_needs_no_file_beside
     assert not (tmp_path / "shine.mdb-lock").exists()
     with opened(path) as store:
         store.write_now(lambda txn: txn.put(Table.META, b"schema", pack_number(SCHEMA_VERSION + 1)))
-    with pytest.raises(StoreError, match="has schema 2, this program knows 1"), open_view(path):
+    with pytest.raises(StoreError, match=r"shine\.mdb (has schema 2|was written by a newer version)"), open_view(path):
         pass
 
 
