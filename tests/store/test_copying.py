@@ -161,7 +161,7 @@ def test_what_is_no_whole_copy_is_refused(tmp_path: Path) -> None:
     whole = target.read_bytes()
     for damaged in (whole[: len(whole) // 2], whole[:1000], b"", b"no store" * 5000):
         target.write_bytes(damaged)
-        with pytest.raises(StoreError, match="copy.mdb"):
+        with pytest.raises(StoreError, match=r"copy\.mdb"):
             check_copy(target)
     with pytest.raises(StoreError, match="is no store"):
         check_copy(tmp_path / "nothing")
