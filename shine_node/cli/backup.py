@@ -55,6 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     from shine_node.cli.store_place import find_store, protect_store
     from shine_node.config import load_config
     from shine_node.store.copying import copy_store, estimate_copy, finish_copy
+    from shine_node.store.environment import StoreError
 
     config = load_config(arguments.config)
     store = find_store(config)
@@ -82,7 +83,10 @@ def run(arguments: argparse.Namespace) -> int:
             progress.end()
         finish_copy(new.path, copied.position)
         new.sync()
-        problems = _check(new.path, copied)
+        try:
+            problems = _check(new.path, copied)
+        except StoreError as error:
+            raise StoreError(f"{str(error).replace(str(new.path), 'the copy')}\nno backup was made") from None
         new.put_in_place()
     if problems:
         complain("\n".join(problems))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import os
 import shutil
 import tempfile
@@ -13,6 +15,8 @@ from typing import Self
 from shine_node.protocol.errors import ShineError
 
 __all__ = ["NewFile", "NewFileError", "need_room", "sync_folder"]
+
+PREFIX, SUFFIX = ".shine-node.", ".part"
 
 
 class NewFileError(ShineError):
@@ -35,9 +39,11 @@ class NewFile:
         if place.is_dir() or (not replace and os.path.lexists(place)):
             raise NewFileError(f"{place} exists: choose another name, or add --force to replace it")
         try:
-            self._descriptor, name = tempfile.mkstemp(prefix=f".{place.name}.", suffix=".part", dir=place.parent)
+            _remove_left_over(place.parent)
+            self._descriptor, name = tempfile.mkstemp(prefix=PREFIX, suffix=SUFFIX, dir=place.parent)
         except OSError as error:
             raise NewFileError(f"{place.parent} cannot be written ({error.strerror}): choose another folder") from None
+        _is_in_use(self._descriptor)
         self.path = Path(name)
         """Where it is now."""
 
@@ -78,6 +84,27 @@ class NewFile:
 
     def _failed(self, error: OSError) -> NewFileError:
         return NewFileError(f"{self.place} cannot be written ({error.strerror}): nothing was left there")
+
+
+def _remove_left_over(folder: Path) -> None:
+    """Remove what was being written when its process was killed: nobody holds it any more."""
+    for path in folder.glob(f"{PREFIX}*{SUFFIX}"):
+        with contextlib.suppress(OSError):  # it is gone meanwhile, or somebody else's
+            descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                if not _is_in_use(descriptor):
+                    path.unlink()
+            finally:
+                os.close(descriptor)
+
+
+def _is_in_use(descriptor: int) -> bool:
+    """Say whether another process writes a file; if none does, this one does from now on, until it is closed."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # also a file system that has no locks: then nothing is removed
+        return True
+    return False
 
 
 def need_room(folder: Path, size: int) -> None:

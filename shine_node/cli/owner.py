@@ -7,7 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["as_owner"]
+from shine_node.protocol.errors import ShineError
+
+__all__ = ["NotAllowed", "as_owner"]
+
+
+class NotAllowed(ShineError):
+    """This root may not act as anybody else; the text says what to do."""
 
 
 @contextmanager
@@ -15,15 +21,21 @@ def as_owner(folder: Path) -> Iterator[None]:
     """Have the rights of a folder's owner, and no others, for the length of a block; for nobody but root.
 
     Descriptors that are open stay so: root can hand in a file that the owner could not open, and take one out.
+
+    Raises:
+        NotAllowed: this root lacks the capability for that, as in some containers; the process is to end.
     """
     status = folder.stat()
     if os.geteuid() != 0 or status.st_uid == 0:
         yield
         return
     group, groups = os.getegid(), os.getgroups()
-    os.setgroups([status.st_gid])
-    os.setegid(status.st_gid)
-    os.seteuid(status.st_uid)
+    try:
+        os.setgroups([status.st_gid])
+        os.setegid(status.st_gid)
+        os.seteuid(status.st_uid)
+    except PermissionError:
+        raise NotAllowed(f"{folder} belongs to the user {status.st_uid}: run this as that user") from None
     try:
         yield
     finally:

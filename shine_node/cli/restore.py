@@ -60,7 +60,11 @@ def run(arguments: argparse.Namespace) -> int:
                 while data := source.read(CHUNK_BYTES):
                     new.write(data)
                 new.sync()
-                problems = check_copy(new.path)
+                try:
+                    problems = check_copy(new.path)
+                except StoreError as error:
+                    said = str(error).replace(str(new.path), str(arguments.backup))
+                    raise StoreError(f"{said}\nnothing was changed") from None
                 aside = _keep_aside(store)
                 new.put_in_place()
             sync_folder(folder)
@@ -69,7 +73,10 @@ def run(arguments: argparse.Namespace) -> int:
     if problems:
         complain("\n".join(problems))
         complain("that is how the store was when the backup was made: run `shine-node verify`")
-    print(f"{store} is now {arguments.backup}" + (f"; what was there is {aside}" if aside else ""))
+    print(
+        f"{store} is now {arguments.backup}"
+        + (f"; what was there is {aside}, to be removed when all is well" if aside else "")
+    )
     print("start the node: users' other servers send it what it lacks")
     return OK
 

@@ -1,5 +1,8 @@
 import errno
+import fcntl
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -97,3 +100,32 @@ def test_room(tmp_path):
         need_room(tmp_path, 2**60)
     with pytest.raises(NewFileError, match="cannot be used"):
         need_room(Path("/nowhere/at/all"), 1)
+
+
+def test_what_a_killed_process_has_left_is_removed_and_what_another_one_writes_is_not(tmp_path):
+    program = (
+        "import sys; from pathlib import Path; from shine_node.cli.new_file import NewFile\n"
+        "with NewFile(Path(sys.argv[1]), replace=False) as new: print(new.path, flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "theirs")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        theirs = Path(other.stdout.readline().strip())
+        (tmp_path / ".shine-node.link.part").symlink_to(theirs)
+        with NewFile(tmp_path / "mine", replace=False):
+            assert theirs.exists()
+        other.kill()
+    assert theirs.exists()
+    with NewFile(tmp_path / "mine", replace=False) as new:
+        assert names(tmp_path) == sorted([new.path.name, ".shine-node.link.part"])
+
+
+def test_a_file_system_without_locks(tmp_path, monkeypatch):
+    def refuse(descriptor, how):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    left = tmp_path / ".shine-node.x.part"
+    left.touch()
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with NewFile(tmp_path / "mine", replace=False) as new:
+        new.put_in_place()
+    assert names(tmp_path) == [".shine-node.x.part", "mine"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shine_node.cli.owner import as_owner
+from shine_node.cli.owner import NotAllowed, as_owner
 
 SOMEBODY = 54321
 
@@ -49,6 +49,20 @@ def test_whoever_else_stays_who_they_are(monkeypatch, user, owner):
     with as_owner(Folder(owner, 99)):
         assert ids.now == before
     assert ids.now == before
+
+
+def test_root_of_a_container_that_may_not(monkeypatch):
+    Ids(monkeypatch, user=0)
+
+    def refuse(groups):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "setgroups", refuse)
+    with (
+        pytest.raises(NotAllowed, match="belongs to the user 54321: run this as that user"),
+        as_owner(Folder(SOMEBODY, 99)),
+    ):
+        pass
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
