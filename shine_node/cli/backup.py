@@ -49,28 +49,50 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         ConfigError, StoreError; NewFileError: it cannot be written there. Nothing was left or removed.
     """
-    from shine_node.cli.new_file import NewFile, NewFileError, need_room
-    from shine_node.cli.owner import as_owner
-    from shine_node.cli.progress import Progress
+    from shine_node.cli.new_file import NewFileError
+    from shine_node.cli.owner import as_writer
     from shine_node.cli.store_place import find_store, protect_store
     from shine_node.config import load_config
-    from shine_node.store.copying import copy_store, estimate_copy, finish_copy
-    from shine_node.store.environment import StoreError
 
     config = load_config(arguments.config)
     store = find_store(config)
-    map_size = config.storage.map_size_mib * 2**20
     folder = arguments.target if arguments.target.is_dir() else None
     if arguments.keep is not None and folder is None:
         raise NewFileError(f"--keep is for a folder, which {arguments.target} is not: make it, or leave --keep out")
     place = folder / _dated_name() if folder is not None else arguments.target
     protect_store(store, place)
+    with as_writer(place.parent, store.parent):
+        problems = _copy(store, place, replace=arguments.force, map_size=config.storage.map_size_mib * 2**20)
+        old = old_backups(place.parent, arguments.keep) if arguments.keep is not None and not problems else []
+        for path in old:
+            path.unlink()
+    if problems:
+        complain("\n".join(problems))
+        complain(f"{place} is what the store is; run `shine-node verify`. No older backup was removed")
+        return REFUSED
+    print(place)
+    for path in old:
+        print(f"removed {path}")
+    return OK
+
+
+def _copy(store: Path, place: Path, *, replace: bool, map_size: int) -> list[str]:
+    """Make the copy and look through it.
+
+    Returns:
+        What is not right in the store, and so in the copy.
+    """
+    from shine_node.cli.new_file import NewFile, need_room
+    from shine_node.cli.owner import as_owner
+    from shine_node.cli.progress import Progress
+    from shine_node.store.copying import copy_store, estimate_copy, finish_copy
+    from shine_node.store.environment import StoreError
+
     with as_owner(store.parent):
         size = estimate_copy(store, map_size=map_size)
     need_room(place.parent, size)
     progress = Progress("copying", size)
-
-    with NewFile(place, replace=arguments.force) as new:
+    with NewFile(place, replace=replace) as new:
 
         def take(data: bytes) -> None:
             new.write(data)
@@ -88,16 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
         except StoreError as error:
             raise StoreError(f"{str(error).replace(str(new.path), 'the copy')}\nno backup was made") from None
         new.put_in_place()
-    if problems:
-        complain("\n".join(problems))
-        complain(f"{place} is what the store is; run `shine-node verify`. No older backup was removed")
-        return REFUSED
-    print(place)
-    if arguments.keep is not None:
-        for old in old_backups(place.parent, arguments.keep):
-            old.unlink()
-            print(f"removed {old}")
-    return OK
+    return problems
 
 
 def old_backups(folder: Path, keep: int) -> list[Path]:

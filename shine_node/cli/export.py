@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
         ConfigError, StoreError; NewFileError: it cannot be written there, and nothing was left.
     """
     from shine_node.cli.new_file import NewFile
-    from shine_node.cli.owner import as_owner
+    from shine_node.cli.owner import as_owner, as_writer
     from shine_node.cli.store_place import find_store, protect_store
     from shine_node.config import load_config
     from shine_node.store.view import open_view
@@ -58,6 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.file != "-":
             place = Path(arguments.file)
             protect_store(store, place)
+            stack.enter_context(as_writer(place.parent, store.parent))
             new = stack.enter_context(NewFile(place, replace=arguments.force))
         with as_owner(store.parent), open_view(store, map_size=map_size) as view, view.read() as txn:
             lines = _lines(txn, config, sessions=not arguments.no_sessions)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from shine_node.protocol.errors import ShineError
 
-__all__ = ["NotAllowed", "as_owner"]
+__all__ = ["NotAllowed", "as_owner", "as_writer"]
 
 
 class NotAllowed(ShineError):
@@ -42,3 +42,15 @@ def as_owner(folder: Path) -> Iterator[None]:
         os.seteuid(0)
         os.setegid(group)
         os.setgroups(groups)
+
+
+def as_writer(folder: Path, data_dir: Path) -> AbstractContextManager[None]:
+    """Have the rights of the node's user where a copy of the store is written into a folder of that user's.
+
+    Root leaves it so that the node can use it. In a folder of anybody else's it stays root's: it is nothing for them.
+    """
+    try:
+        theirs = folder.stat().st_uid == data_dir.stat().st_uid
+    except OSError:  # whoever writes there will say what is wrong
+        theirs = False
+    return as_owner(data_dir) if theirs else nullcontext()

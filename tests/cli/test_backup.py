@@ -135,6 +135,11 @@ def test_root_makes_one_without_touching_what_is_the_nodes(home, tmp_path):
     for path in (home.folder, home.data, *home.data.iterdir()):
         os.chown(path, 54321, 54321)
     home.data.chmod(0o700)
+    own = home.data / "backups"
+    own.mkdir()
+    os.chown(own, 54321, 54321)
+    assert home("backup", own) == 0, home.said
+    assert {path.stat().st_uid for path in own.iterdir()} == {54321}, "the node can go on with it"
     vault = tmp_path / "vault"
     vault.mkdir(mode=0o700)
     assert home("backup", vault / "copy.mdb") == 0, home.said
@@ -144,7 +149,7 @@ def test_root_makes_one_without_touching_what_is_the_nodes(home, tmp_path):
     assert home("restore", vault / "copy.mdb") == 0, home.said
     assert home("import", vault / "lines.jsonl") == 0, home.said
     assert {path.stat().st_uid for path in home.data.iterdir()} == {54321}
-    assert {path.stat().st_mode & 0o077 for path in home.data.iterdir()} == {0}
+    assert {path.stat().st_mode & 0o077 for path in home.data.iterdir() if path.is_file()} == {0}
 
 
 def test_as_a_program(home, tmp_path):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shine_node.cli.owner import NotAllowed, as_owner
+from shine_node.cli.owner import NotAllowed, as_owner, as_writer
 
 SOMEBODY = 54321
 
@@ -49,6 +49,17 @@ def test_whoever_else_stays_who_they_are(monkeypatch, user, owner):
     with as_owner(Folder(owner, 99)):
         assert ids.now == before
     assert ids.now == before
+
+
+@pytest.mark.parametrize(("owner", "theirs"), [(SOMEBODY, True), (SOMEBODY + 1, False), (0, False), (None, False)])
+def test_a_copy_in_a_folder_of_the_nodes_user_is_that_users(monkeypatch, tmp_path, owner, theirs):
+    ids = Ids(monkeypatch, user=0)
+    folder = tmp_path / "nowhere" if owner is None else Folder(owner, 5)
+    with as_writer(folder, Folder(SOMEBODY, 99)):
+        assert ids.now["uid"] == (SOMEBODY if theirs else 0)
+        with as_owner(Folder(SOMEBODY, 99)):
+            assert ids.now["uid"] == SOMEBODY
+    assert ids.now["uid"] == 0
 
 
 def test_root_of_a_container_that_may_not(monkeypatch):
