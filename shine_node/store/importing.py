@@ -88,6 +88,8 @@ class _Work(NamedTuple):
     checks: Sequence[Check]
     store: Callable[[Transaction], bool]
     forged: Refusal
+    other_keys: tuple[bytes, ...] = ()
+    """Which may have signed it as well."""
 
 
 class Importer:
@@ -164,11 +166,16 @@ class Importer:
         results = iter(self._verify(checks) if checks else [])
         good = []
         for work in works:
-            if False in list(itertools.islice(results, len(work.checks))):
-                self._refused(work.number, work.forged)
-            else:
+            held = list(itertools.islice(results, len(work.checks)))
+            if all(one or self._signed_by_other(work, check) for one, check in zip(held, work.checks, strict=True)):
                 good.append(work)
+            else:
+                self._refused(work.number, work.forged)
         return good
+
+    def _signed_by_other(self, work: _Work, check: Check) -> bool:
+        _, text, signature = check
+        return any(self._verify([(key, text, signature)])[0] for key in work.other_keys)
 
     def _refused(self, number: int, refusal: Refusal) -> None:
         self._count(refused=1)
@@ -202,7 +209,9 @@ class Importer:
             return _Work(number, [], _nothing, _NOT_SIGNED)
         checks: list[Check] = []
         if get_setting(txn, setting.key, setting.param) != setting:
-            check_setting_key(setting, _known(txn, users, setting.key).device_key_at(setting.time_ms))
+            user = _known(txn, users, setting.key)
+            if setting.device_key not in self._other_keys(user):
+                check_setting_key(setting, user.device_key_at(setting.time_ms))
             checks = [(setting.device_key, setting_text(setting), setting.signature)]
         return _Work(number, checks, lambda txn: _store_setting(txn, held, self._own_login), signature_invalid(setting))
 
@@ -216,12 +225,19 @@ class Importer:
         if not self._takes(txn, item.key.owner):
             return _Work(number, [], _nothing, _NOT_SIGNED)
         checks: list[Check] = []
+        other_keys: tuple[bytes, ...] = ()
         if not item.row.removed and identical(txn, item.key, *item.blobs) is None:
+            sender = _known(txn, users, item.key.message.from_login)
             copies = [copy for copy in (item.incoming, item.outgoing) if copy is not None]
-            checks = [_check_of(copy, _known(txn, users, copy.message.from_login)) for copy in copies]
+            checks = [_check_of(copy, sender) for copy in copies]
+            other_keys = self._other_keys(sender)
         forged = BadSignature("a copy is not signed by the sender's device key")
         own_login, foreign = self._own_login, self._foreign
-        return _Work(number, checks, lambda txn: place_item(txn, item, own_login=own_login, foreign=foreign), forged)
+
+        def store(txn: Transaction) -> bool:
+            return place_item(txn, item, own_login=own_login, foreign=foreign)
+
+        return _Work(number, checks, store, forged, other_keys)
 
     def _meta(self, txn: Transaction, users: dict[str, User | None], number: int, line: Mapping[str, Any]) -> _Work:
         name = read_text(line, "name").encode()
@@ -234,6 +250,13 @@ class Importer:
         # A store that lacks lines must not say that it holds all that lay before them.
         whole = not self._foreign and not self.imported.refused
         return _Work(number, [], lambda txn: whole and _store_meta(txn, name, value, runs), _NOT_SIGNED)
+
+    def _other_keys(self, user: User) -> tuple[bytes, ...]:
+        """Return which keys of a user may have signed what was taken in once, beside the one of its time.
+
+        A record that was learned later may say of that time that another key was in force then.
+        """
+        return () if self._foreign else tuple(key for _, key in user.device_keys)
 
     def _takes(self, txn: Transaction, owner: str) -> bool:
         """Say whether what is of an owner is wanted here; all of it in an export of this server's own."""

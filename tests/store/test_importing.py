@@ -458,3 +458,24 @@ def test_the_way_signatures_are_checked_can_be_given(lines: list[bytes], store: 
     importer.take([Line(number, line) for number, line in enumerate(of_type(lines, "record"))])
     assert asked == [len(of_type(lines, "record")) - 1]
     assert importer.imported == Imported(1, 0, asked[0]), "what is not signed has nothing to check"
+
+
+def test_what_was_signed_by_a_key_of_which_a_late_record_says_that_it_was_replaced(tmp_path: Path) -> None:
+    """It was right when it came, and an import into the same server's store loses nothing of it."""
+    old, new = identity("alice"), identity("alice").with_device(KeyPair.from_seed(bytes(32)))
+    setting = make_setting(old, "theme", "dark", time_ms=NOW)
+    with opened(tmp_path / "one.mdb") as one:
+
+        def work(txn: Transaction) -> None:
+            add_record(txn, old.access_record(servers(OWN), time_ms=NOW - 9))
+            add_record(txn, new.access_record(servers(OWN), time_ms=NOW - 5))
+            store_pair(txn, make_pair("alice", "carol"), now_ms=NOW, from_client=False, delivery=None, own_login=OWN)
+            put_setting(txn, setting, now_ms=NOW, own_login=OWN, most=9)
+
+        one.write_now(work)
+        lines = export(one)
+    with opened(tmp_path / "two.mdb") as two:
+        assert take(two, lines) == (Imported(4, 0, 0), {})
+    with opened(tmp_path / "three.mdb") as three:
+        _, refused = take(three, lines, foreign=True)
+        assert refused == {4: "DEVICE_KEY_MISMATCH", 5: "BAD_SIGNATURE"}
