@@ -127,10 +127,9 @@ def test_one_that_is_interrupted_leaves_nothing(home, tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has files of others")
-def test_root_makes_one_without_touching_what_is_the_nodes(home, tmp_path):
+def test_root_makes_one_without_touching_what_is_the_nodes(open_folder, capsys):
     """Also where the lock file of LMDB has to be made anew, which the node must be able to open."""
-    for folder in (tmp_path, *list(tmp_path.parents)[:2]):
-        folder.chmod(folder.stat().st_mode | 0o011)
+    home = Commands(open_folder / "home", capsys)
     (home.data / "shine.mdb-lock").unlink()
     for path in (home.folder, home.data, *home.data.iterdir()):
         os.chown(path, 54321, 54321)
@@ -140,7 +139,7 @@ def test_root_makes_one_without_touching_what_is_the_nodes(home, tmp_path):
     os.chown(own, 54321, 54321)
     assert home("backup", own) == 0, home.said
     assert {path.stat().st_uid for path in own.iterdir()} == {54321}, "the node can go on with it"
-    vault = tmp_path / "vault"
+    vault = open_folder / "vault"
     vault.mkdir(mode=0o700)
     assert home("backup", vault / "copy.mdb") == 0, home.said
     assert {path.stat().st_uid for path in home.data.iterdir()} == {54321}
