@@ -15,10 +15,13 @@ class Bar:
 
     Args:
         what: is being done, such as ``verifying``.
+        total: how much there is to do, at least about, for those who use ``add``.
     """
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, total: int = 0) -> None:
         self._what = what
+        self._total = total
+        self._done = 0
         self._terminal = sys.stderr.isatty()
         self._shown = -1
 
@@ -30,6 +33,11 @@ class Bar:
     ) -> None:
         if self._shown >= 0:
             print(f"\r{' ' * (len(self._what) + WIDTH + 10)}\r", end="", file=sys.stderr, flush=True)
+
+    def add(self, amount: int = 1) -> None:
+        """Show that so much more is done; where the total was an estimate it may be passed."""
+        self._done += amount
+        self.show(self._done, self._total)
 
     def show(self, done: int, total: int) -> None:
         """Show how much is done, where that is another percent than before."""

@@ -43,3 +43,15 @@ def test_elsewhere_nothing_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     with Bar("verifying") as bar:
         bar.show(1, 2)
     assert capsys.readouterr() == ("", "")
+
+
+def test_work_whose_amount_is_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with Bar("copying", 10) as bar:
+        bar.add()
+        assert terminal.getvalue().endswith("  10 %")
+        bar.add(4)
+        assert terminal.getvalue().endswith("  50 %")
+        bar.add(90)
+        assert terminal.getvalue().endswith(" 100 %")
