@@ -122,15 +122,16 @@ async def _run(config: Config, config_path: Path | None) -> int:
     try:
         control_path = own_path(config.server.data_dir, os.environ)
         node = open_node(config, config_path=config_path, control_path=control_path)
+    except ShineError as error:
+        log.critical("%s", error)
+        return NEEDS_OWNER if isinstance(error, StoreDamaged | StoreUnsuitable) else 1
+    try:
         await node.start()
         gc.collect()
         gc.freeze()  # what lives as long as the node need not be looked through again
-    except (StoreDamaged, StoreUnsuitable) as error:
-        log.critical("%s", error)
-        return NEEDS_OWNER
     except ShineError as error:
         log.critical("%s", error)
-        return 1
+        return _end(node) or 1
     for url in node.urls:
         print(f"listening on {url}", flush=True)
     reloading = asyncio.create_task(_reload_when_told(hung_up, node))
@@ -141,8 +142,13 @@ async def _run(config: Config, config_path: Path | None) -> int:
     log.info("stopping")
     with contextlib.suppress(asyncio.CancelledError):
         await node.stop()
+    return _end(node)
+
+
+def _end(node: Node) -> int:
+    """Remember how a run has ended, and return the exit status."""
     end_run(node.store.path, damage=node.store.damage)
-    if node.store.damage and config.storage.when_damaged == "stop":
+    if node.store.damage and node.config.storage.when_damaged == "stop":
         return NEEDS_OWNER
     return 1 if node.fatal.is_set() else 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shine_node.cli.findings import Finding, Level, Situation
+from shine_node.clock import SystemClock
 from shine_node.control.recovery import damage_notice, store_file
 from shine_node.store.recovery.state import boot_id
 
@@ -14,7 +15,7 @@ __all__ = ["PRODUCERS", "find_damaged_store"]
 def find_damaged_store(situation: Situation) -> list[Finding]:
     """Look whether the store is damaged, as far as a start would see it."""
     store = store_file(situation.config)
-    text, unusable = damage_notice(situation.config, boot=boot_id())
+    text, unusable = damage_notice(situation.config, now_ms=SystemClock().now_ms(), boot=boot_id())
     if text:
         return [Finding(Level.ERROR if unusable else Level.WARNING, "store", text)]
     try:

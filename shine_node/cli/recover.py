@@ -75,7 +75,8 @@ def _recover(arguments: argparse.Namespace, store: Path, rules: Rules) -> int:
     from shine_node.store.recovery.state import State, boot_id, read_state, write_state
     from shine_node.store.recovery.succeed import put_backup, put_empty
 
-    damage = find_damage(store, read_state(store), boot=boot_id(), thorough=True)
+    now_ms = SystemClock().now_ms()
+    damage = find_damage(store, read_state(store), boot=boot_id(), now_ms=now_ms, thorough=True)
     wanted = arguments.refill or arguments.from_backup is not None
     if damage is None and not (wanted and arguments.force):
         print(f"{store} is sound: all of its pages fit together" if store.exists() else f"{store} is not there")
@@ -86,7 +87,6 @@ def _recover(arguments: argparse.Namespace, store: Path, rules: Rules) -> int:
     if not wanted:
         print("\n".join(_ways(store, str(damage), rules)))
         return REFUSED
-    now_ms = SystemClock().now_ms()
     if arguments.refill:
         if not rules.refill_from:
             complain("nobody is to fill it: name the users' other server in a section [[sync_servers]]")

@@ -36,6 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     import orjson
 
     from shine_node.cli.control import ask
+    from shine_node.clock import SystemClock
     from shine_node.config import load_config
     from shine_node.control.recovery import damage_notice
     from shine_node.protocol.errors import ShineError
@@ -46,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         status = ask(config, arguments.config, "Status", {})
     except ShineError as error:
         complain(str(error))
-        damage, _ = damage_notice(config, boot=boot_id())
+        damage, _ = damage_notice(config, now_ms=SystemClock().now_ms(), boot=boot_id())
         complain(damage)  # why it does not run, maybe
         return UNUSABLE
     if arguments.json:

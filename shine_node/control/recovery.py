@@ -11,7 +11,7 @@ from shine_node.config import Config
 from shine_node.protocol.errors import ShineError
 from shine_node.store.files import take_lock
 from shine_node.store.recovery.start import Rules, find_damage, recovery_notice
-from shine_node.store.recovery.state import is_marked, read_state
+from shine_node.store.recovery.state import read_state
 
 __all__ = ["STORE_FILE", "damage_notice", "store_file", "store_rules"]
 
@@ -34,22 +34,21 @@ def store_rules(config: Config) -> Rules:
     )
 
 
-def damage_notice(config: Config, *, boot: str = "") -> tuple[str, bool]:
+def damage_notice(config: Config, *, now_ms: int, boot: str = "") -> tuple[str, bool]:
     """Return what there is to say of damage to the store, empty if nothing, and whether a node cannot use it.
 
     The file is looked at where no node runs; nothing is changed.
 
     Args:
+        now_ms: Unix milliseconds.
         boot: what tells this start of the machine from others.
     """
     store = store_file(config)
     state = read_state(store)
-    if is_marked(store, state):
-        return f"{store} is damaged ({state.damage}): `shine-node recover` says how to go on", True
     with contextlib.suppress(ShineError, OSError), contextlib.ExitStack() as held:
         if store.with_name(store.name + ".pid").exists():  # else no node has run, and none of its files is made here
             held.callback(os.close, take_lock(store))
-        damage = find_damage(store, state, boot=boot)
+        damage = find_damage(store, state, boot=boot, now_ms=now_ms)
         if damage is not None:
             return str(damage), True
     return recovery_notice(store, state), False

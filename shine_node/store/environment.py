@@ -126,6 +126,7 @@ class Store:
 
         Raises:
             ServerBusy: too many are open at once.
+            StoreDamaged: a page that was needed is not what it must be; the node stops.
         """
         try:
             raw = self._env.begin()
@@ -137,7 +138,8 @@ class Store:
             try:
                 yield txn
             except lmdb.Error as error:
-                self._look_for_damage(error)
+                if self._look_for_damage(error):
+                    raise StoreDamaged(self.path, str(error)) from error
                 raise
             finally:
                 # LMDB's place for a reader is free once nothing refers to it. A traceback may keep this frame's

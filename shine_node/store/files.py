@@ -34,6 +34,13 @@ READERS_BYTES: Final = 8192
 """The size of LMDB's file of readers for ``MAX_READERS``, in whole blocks of a disk."""
 ROOM_BYTES: Final = 64 * 2**20
 """More than the greatest transaction writes: a pair of the greatest bodies, stored for its recipient too."""
+_DAMAGE = (
+    lmdb.CorruptedError,
+    lmdb.PageNotFoundError,
+    lmdb.CursorFullError,
+    lmdb.InvalidError,
+    lmdb.BadTxnError,
+)
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -160,8 +167,11 @@ def opening_error(path: Path, error: Exception) -> StoreError:
 
 
 def is_damage(error: BaseException) -> bool:
-    """Say whether an error means that pages of the file are not what they must be."""
-    return isinstance(error, lmdb.CorruptedError | lmdb.PageNotFoundError | lmdb.CursorFullError | lmdb.InvalidError)
+    """Say whether an error means that pages of the file are not what they must be.
+
+    A transaction that is bad before anything else has gone wrong in it met such a page while it looked for its table.
+    """
+    return isinstance(error, _DAMAGE)
 
 
 def is_disk_full(path: Path) -> bool:

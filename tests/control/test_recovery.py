@@ -6,8 +6,8 @@ from pathlib import Path
 
 from shine_node.config import Config, config_from_mapping
 from shine_node.control.recovery import STORE_FILE, damage_notice, store_file, store_rules
-from shine_node.store.recovery.state import mark_damage
-from tests.store.rooms import opened
+from shine_node.store.recovery.state import mark_damage, read_state, write_state
+from tests.store.rooms import NOW, opened
 from tests.store.verifying.full import full_store
 
 
@@ -28,18 +28,20 @@ def test_the_rules(tmp_path: Path) -> None:
 
 
 def test_what_there_is_to_say(tmp_path: Path) -> None:
-    assert damage_notice(config(tmp_path)) == ("", False)
+    assert damage_notice(config(tmp_path), now_ms=NOW) == ("", False)
     assert not list(tmp_path.iterdir())
     path = full_store(tmp_path)
-    assert damage_notice(config(tmp_path)) == ("", False)
+    assert damage_notice(config(tmp_path), now_ms=NOW) == ("", False)
     with opened(path):
-        assert damage_notice(config(tmp_path)) == ("", False)
+        assert damage_notice(config(tmp_path), now_ms=NOW) == ("", False)
     mark_damage(path, "met by LMDB")
-    text, unusable = damage_notice(config(tmp_path))
+    assert damage_notice(config(tmp_path), now_ms=NOW) == ("", False)
+    write_state(path, read_state(path)._replace(doubted_at_ms=NOW))
+    text, unusable = damage_notice(config(tmp_path), now_ms=NOW)
     assert unusable
     assert "met by LMDB" in text
     path.with_name("x").write_bytes(path.read_bytes()[:9000])
     path.with_name("x").replace(path)
-    text, unusable = damage_notice(config(tmp_path))
+    text, unusable = damage_notice(config(tmp_path), now_ms=NOW)
     assert unusable
     assert "cut off" in text

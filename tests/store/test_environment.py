@@ -849,3 +849,41 @@ def test_a_snapshot_has_the_number_of_the_last_commit_that_it_sees(tmp_path: Pat
             store.write_now(lambda txn, n=number: txn.put(Table.META, b"x", bytes([n])))  # type: ignore[misc]
             with store.read() as txn:
                 assert txn.snapshot() == store.position
+
+
+def damage_leaves(path: Path) -> None:
+    """Let every leaf of a store be none, also for the process that has it open."""
+    content = path.read_bytes()
+    with path.open("r+b") as file:
+        for page in range(2, len(content) // 4096):
+            if content[page * 4096 + 10] == 2:
+                file.seek(page * 4096 + 10)
+                file.write(b"\0\0")
+
+
+@pytest.mark.parametrize("how", ["reading", "writing"])
+def test_damage_that_is_met_while_it_is_open_ends_the_node(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    path = tmp_path / "shine.mdb"
+
+    async def story() -> None:
+        stop = asyncio.Event()
+        async with running(path, on_fatal=stop.set) as store:
+            await store.write(lambda txn: [txn.put(Table.META, b"%d" % number, bytes(500)) for number in range(99)])
+            assert store.damage == ""
+            damage_leaves(path)
+            for _ in range(2):
+                if how == "reading":
+                    with pytest.raises(StoreDamaged, match="is damaged"), store.read() as txn:
+                        txn.get(Table.META, b"5")
+                else:
+                    with pytest.raises(InternalError):
+                        await store.write(put(b"5"))
+            await asyncio.wait_for(stop.wait(), 30)
+            assert store.damage
+            with pytest.raises(lmdb.BadValsizeError), store.read() as txn:
+                txn.get(Table.META, b"")
+
+    run(story())
+    assert [record.message.partition(":")[0] for record in caplog.records] == ["the store is damaged, the node stops"]

@@ -293,3 +293,36 @@ def test_damage_in_a_table_names_it(tmp_path: Path, content: bytes) -> None:
     path.write_bytes(data)
     with pytest.raises(DamagedPage, match="in the table containers"):
         examine(path, thorough=True)
+
+
+def test_a_list_of_free_pages_that_is_long(tmp_path: Path) -> None:
+    path = tmp_path / "file.mdb"
+    with lmdb.open(str(path), subdir=False, map_size=MAP_SIZE) as env:
+        with env.begin(write=True) as txn:
+            for number in range(900):
+                txn.put(b"%04d" % number, bytes(3000))
+        with env.begin(write=True) as txn:
+            for number in range(900):
+                txn.delete(b"%04d" % number)
+    head = examine(path, thorough=True)
+    assert head is not None
+    assert head.free.overflow_pages
+
+
+def test_keys_in_no_order(tmp_path: Path) -> None:
+    path = tmp_path / "file.mdb"
+    with lmdb.open(str(path), subdir=False, map_size=MAP_SIZE) as env, env.begin(write=True) as txn:
+        txn.put(b"aaaa", b"1")
+        txn.put(b"bbbb", b"2")
+    path.write_bytes(path.read_bytes().replace(b"bbbb", b"AAAA"))
+    with pytest.raises(DamagedPage, match="in no order"):
+        examine(path, thorough=True)
+
+
+def test_a_free_page_may_lie_behind_the_end_of_the_file(content: bytes) -> None:
+    head = read_head(content, len(content))
+
+    def pages(number: int, count: int) -> bytes:
+        return content[number * PAGE : (number + count) * PAGE]
+
+    check_structure(head, 3, pages, thorough=True)  # what is not known of pages behind the end is not asked

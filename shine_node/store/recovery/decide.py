@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
-__all__ = ["Decision", "Way", "decide"]
+__all__ = ["QUIET_MS", "Decision", "Way", "decide"]
 
 QUIET_MS = 24 * 3600 * 1000
 """A store that is damaged again so soon lies on a disk that fails; nobody is helped by a copy a minute."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from shine_node.protocol.errors import ShineError
 from shine_node.store.files import StoreDamaged, examine_file, take_lock
-from shine_node.store.recovery.decide import Way, decide
+from shine_node.store.recovery.decide import QUIET_MS, Way, decide
 from shine_node.store.recovery.state import UNKNOWN, State, is_marked, mark_damage, read_state, write_state
 
 __all__ = ["Rules", "end_run", "find_damage", "prepare_store", "recovery_notice"]
@@ -51,9 +51,15 @@ def prepare_store(store: Path, rules: Rules, *, now_ms: int, boot: str) -> None:
     lock = take_lock(store)
     try:
         state = read_state(store)
-        damage = find_damage(store, state, boot=boot)
+        damage = find_damage(store, state, boot=boot, now_ms=now_ms)
         if damage is not None:
             state = _go_on(store, damage, state, rules, now_ms)
+        elif is_marked(store, state):
+            text = (
+                "%s: damage was met (%s), and every page fits; if it happens again within a day, it counts as damaged"
+            )
+            log.warning(text, store, state.damage)
+            state = state._replace(doubted_at_ms=now_ms)
         state = state._replace(damage="", damaged_inode=0, damaged_position=0)
         try:
             write_state(store, state._replace(known=True, running=boot or UNKNOWN))
@@ -74,22 +80,25 @@ def end_run(store: Path, *, damage: str = "") -> None:
         log.warning("how this run has ended cannot be written down (%s): the next start looks longer", error)
 
 
-def find_damage(store: Path, state: State, *, boot: str, thorough: bool = False) -> StoreDamaged | None:
+def find_damage(store: Path, state: State, *, boot: str, now_ms: int, thorough: bool = False) -> StoreDamaged | None:
     """Return what is wrong with the file of a store whose lock is held.
+
+    What LMDB has met counts where a page does not fit, or where it is met a second time within a day: memory, or the
+    way to the disk, may have failed once, and nobody's store is to be replaced for that.
 
     Raises:
         StoreUnsuitable: it is of another machine or program; OSError: it cannot be read.
     """
-    if is_marked(store, state):
-        return StoreDamaged(store, state.damage)
     if state.known and store.exists() and store.stat().st_size == 0:
         return StoreDamaged(store, "it is empty, and was not")
+    marked = is_marked(store, state)
     unclean = bool(state.running) and state.running in (boot, UNKNOWN)
     try:
-        examine_file(store, thorough=thorough or unclean)
+        examine_file(store, thorough=thorough or unclean or marked)
     except StoreDamaged as damage:
         return damage
-    return None
+    again = marked and state.doubted_at_ms and abs(now_ms - state.doubted_at_ms) < QUIET_MS
+    return StoreDamaged(store, state.damage) if again else None
 
 
 def recovery_notice(store: Path, state: State | None = None) -> str:

@@ -41,6 +41,8 @@ class State(NamedTuple):
     damage: str = ""
     damaged_inode: int = 0
     damaged_position: int = 0
+    doubted_at_ms: int = 0
+    """When LMDB had met damage, and every page was found to fit."""
     recovered_at_ms: int = 0
     recovered_from: str = ""
     kept: str = ""

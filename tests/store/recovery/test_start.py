@@ -10,6 +10,7 @@ import pytest
 from shine_node.store.files import StoreDamaged, StoreError, take_lock
 from shine_node.store.recovery import start as start_module
 from shine_node.store.recovery import succeed
+from shine_node.store.recovery.decide import QUIET_MS
 from shine_node.store.recovery.start import Rules, end_run, find_damage, prepare_store, recovery_notice
 from shine_node.store.recovery.state import State, read_state, state_file, write_state
 from shine_node.store.refill import list_refilling
@@ -103,10 +104,18 @@ def test_what_cannot_be_put_there_leaves_what_is_there(tmp_path: Path, monkeypat
     assert not (tmp_path / "shine.mdb.new").exists()
 
 
-def test_what_lmdb_met_is_remembered_until_the_file_is_another(tmp_path: Path) -> None:
+def test_what_lmdb_met_counts_at_the_second_time_until_the_file_is_another(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = full_store(tmp_path)
     end_run(path, damage="MDB_CORRUPTED")
-    assert str(find_damage(path, read_state(path), boot="b")).count("MDB_CORRUPTED") == 1
+    prepare_store(path, rules(tmp_path), now_ms=NOW, boot="b")
+    assert "damage was met (MDB_CORRUPTED), and every page fits" in caplog.text
+    assert read_state(path) == State(known=True, running="b", doubted_at_ms=NOW)
+    end_run(path)
+    prepare_store(path, rules(tmp_path), now_ms=NOW, boot="b")
+    end_run(path, damage="MDB_CORRUPTED")
+    assert find_damage(path, read_state(path), boot="b", now_ms=NOW + 2 * QUIET_MS) is None
     with pytest.raises(StoreDamaged, match="MDB_CORRUPTED"):
         prepare_store(path, rules(tmp_path), now_ms=NOW, boot="b")
     with pytest.raises(StoreDamaged, match="MDB_CORRUPTED"):
@@ -115,7 +124,7 @@ def test_what_lmdb_met_is_remembered_until_the_file_is_another(tmp_path: Path) -
     other.write_bytes(path.read_bytes())
     other.replace(path)
     prepare_store(path, rules(tmp_path), now_ms=NOW, boot="b")
-    assert read_state(path) == State(known=True, running="b")
+    assert read_state(path) == State(known=True, running="b", doubted_at_ms=NOW)
 
 
 def test_how_a_run_ended_may_not_be_written_down(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -134,9 +143,9 @@ def test_after_a_crash_every_page_is_looked_at_and_after_a_loss_of_power_few(
     monkeypatch.setattr(start_module, "examine_file", lambda store, *, thorough: looks.append(thorough))
     for running in ("this", "earlier", "unknown", ""):
         write_state(path, State(known=True, running=running))
-        assert find_damage(path, read_state(path), boot="this") is None
+        assert find_damage(path, read_state(path), boot="this", now_ms=NOW) is None
     assert looks == [True, False, True, False]
-    find_damage(path, State(), boot="", thorough=True)
+    find_damage(path, State(), boot="", now_ms=NOW, thorough=True)
     assert looks[-1] is True
 
 

@@ -10,10 +10,10 @@ from shine_node.protocol.access import User
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import Table
 from shine_node.store.resync import begin_resync
-from shine_node.store.users import get_user
+from shine_node.store.users import add_record, get_user
 from shine_node.store.verifying import context as context_module
 from shine_node.store.verifying.context import Context
-from tests.store.rooms import OWN, opened
+from tests.store.rooms import OWN, identity, opened, servers
 from tests.store.verifying.full import DELIVERED_KEY, OPEN_KEY, OTHER, full_store, row_of
 
 
@@ -45,7 +45,21 @@ def test_records_that_cannot_be_read_are_passed_over(tmp_path: Path) -> None:
         store.write_now(plant)
         with store.read() as txn:
             assert Context(txn, OWN).records("alice") == []
+            assert Context(txn, OWN).newest("alice") is None
             assert Context(txn, OWN).user("alice") is None
+
+
+def test_an_older_record_that_was_learned_later(tmp_path: Path) -> None:
+    with opened(full_store(tmp_path)) as store:
+        older = identity("bob").access_record(servers(OWN), time_ms=5)
+        store.write_now(lambda txn: add_record(txn, older))
+        with store.read() as txn:
+            newest = Context(txn, OWN).newest("bob")
+            assert newest is not None
+            assert newest[1] == txn.get(Table.USERS, b"bob")
+            known = Context(txn, OWN).user("bob")
+            assert known is not None
+            assert known.record != older
 
 
 def test_servers(tmp_path: Path) -> None:
