@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 
 from shine_node.protocol.access import AccessServer, User, is_newer, record_order
 from shine_node.protocol.errors import ShineError
+from shine_node.protocol.logins import is_login
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import ItemKey, Row, Table, pack_number
 from shine_node.store.outbox import former_servers
@@ -63,6 +65,8 @@ class Context:
     def records(self, login: str) -> list[Record]:
         """Return the records of a login that can be read, in the order in which they were learned."""
         found: list[Record] = []
+        if not is_login(login):
+            return found
         for entry in self.txn.scan_keys(Table.ACCESS_HISTORY, prefix=login.encode() + b"\0"):
             value = self.txn.get(Table.ACCESS_RECORDS, entry[-8:])
             try:
@@ -83,26 +87,33 @@ class Context:
 
     def others(self, owner: str) -> list[str]:
         """Return the logins of the servers, in lower case, under which entries of an owner may stand now."""
+        if not is_login(owner):
+            return []
         if owner not in self._others:
-            if self._own_login is None:
-                servers: list[AccessServer] = list(access_servers(self.txn, owner))
-            else:
-                server = other_server(self.txn, owner, self._own_login)
-                servers = [] if server is None else [server]
+            servers: list[AccessServer] = []
+            with contextlib.suppress(*UNREADABLE):
+                if self._own_login is None:
+                    servers = list(access_servers(self.txn, owner))
+                elif (server := other_server(self.txn, owner, self._own_login)) is not None:
+                    servers = [server]
             self._others[owner] = [server.server_login.lower() for server in servers]
         return self._others[owner]
 
     def moving(self, owner: str) -> list[str]:
         """Return the servers of before, from which entries of an owner are being moved."""
+        if not is_login(owner):
+            return []
         if owner not in self._moving:
-            self._moving[owner] = former_servers(self.txn, owner)
+            self._moving[owner] = []
+            with contextlib.suppress(*UNREADABLE):
+                self._moving[owner] = former_servers(self.txn, owner)
         return self._moving[owner]
 
     def row(self, key: bytes) -> Row | None:
         """Return the row of an item, ``None`` where there is none that can be read."""
-        value = self.txn.get(Table.HISTORY, key)
         try:
-            ItemKey.decode(key)
+            item = ItemKey.decode(key)
+            value = self.txn.get(Table.HISTORY, key) if is_login(item.owner) and is_login(item.peer) else None
             return Row.decode(value) if value is not None else None
         except UNREADABLE:
             return None

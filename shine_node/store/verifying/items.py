@@ -13,6 +13,7 @@ from typing import Final
 from shine_node.protocol.container import Container, parse_container
 from shine_node.protocol.errors import ShineError
 from shine_node.protocol.keys import MessageId
+from shine_node.protocol.logins import is_login
 from shine_node.protocol.pair import check_pair
 from shine_node.protocol.schedule import DeliveryState
 from shine_node.store.deliveries import due_table
@@ -21,6 +22,7 @@ from shine_node.store.layout import (
     Flag,
     ItemKey,
     Kind,
+    OpenDelivery,
     Row,
     Table,
     decode_containers,
@@ -48,7 +50,7 @@ def judge_history(context: Context, key: bytes, value: bytes) -> None:
     """Judge the row of an item: itself, its contents, and what the indexes have of it."""
     try:
         item, row = ItemKey.decode(key), Row.decode(value)
-        readable = row.encode() == value and item.encode() == key
+        readable = row.encode() == value and item.encode() == key and all(map(is_login, (item.owner, item.peer)))
     except UNREADABLE:
         readable = False
     if not readable:
@@ -115,7 +117,7 @@ def judge_container(context: Context, key: bytes, value: bytes) -> None:
 def judge_due(context: Context, table: Table, key: bytes, value: bytes) -> None:
     """Judge an entry of open work."""
     row = context.row(value)
-    if row is None or row.delivery is None or due_table(row) is not table or due_key(row) != key:
+    if row is None or row.delivery is None or due_table(row) is not table or due_key(row, row.delivery) != key:
         context.findings.append(_drop(Problem.DANGLING, table, key, "is of a delivery that is not open then"))
 
 
@@ -144,7 +146,7 @@ def judge_read_mark(context: Context, key: bytes, value: bytes) -> None:
         owner, peer, direction_byte = key.split(b"\0", 2)
         direction = Direction(direction_byte[0])
         unpack_number(value)
-        readable = len(direction_byte) == 1 and bool(owner and peer)
+        readable = len(direction_byte) == 1 and all(is_login(name.decode()) for name in (owner, peer))
     except UNREADABLE:
         readable = False
     if not readable:
@@ -155,21 +157,16 @@ def judge_read_mark(context: Context, key: bytes, value: bytes) -> None:
         context.findings.append(_drop(Problem.DANGLING, Table.READ_MARKS, key, "no receipt says that this is read"))
 
 
-def due_key(row: Row) -> bytes:
+def due_key(row: Row, delivery: OpenDelivery) -> bytes:
     """Return the key of an open row in its table of open work."""
-    if row.delivery is None:
-        return b""
-    try:
-        return time_key(row.delivery.due_at_ms, row.seq)
-    except struct.error:
-        return b""
+    return time_key(delivery.due_at_ms, row.seq)
 
 
 def drop_index_rows(context: Context, item: ItemKey, row: Row) -> tuple[RowKey, ...]:
     """Return what the indexes have of an item, as it goes with it."""
     rows: list[RowKey] = []
     if row.delivery is not None:
-        rows += [(table, due_key(row)) for table in (Table.DUE_ATTEMPTS, Table.DUE_SETTLING)]
+        rows += [(table, due_key(row, row.delivery)) for table in (Table.DUE_ATTEMPTS, Table.DUE_SETTLING)]
     servers = {*context.others(item.owner), *context.moving(item.owner)}
     return (*rows, *((Table.OUTBOX_UNSYNCED, outbox_key(server, row)) for server in sorted(servers)))
 
@@ -216,11 +213,8 @@ def _is_of(content: bytes, item: ItemKey, row: Row) -> bool:
 def _judge_due_of(context: Context, key: bytes, row: Row) -> None:
     if row.delivery is None:
         return
-    table, entry = due_table(row), due_key(row)
-    if not entry:
-        text = "its next attempt is at no time"
-        context.findings.append(_drop(Problem.CONTRADICTION, Table.HISTORY, key, text))
-    elif context.txn.get(table, entry) != key:
+    table, entry = due_table(row), due_key(row, row.delivery)
+    if context.txn.get(table, entry) != key:
         text = f"is open, and not in {table.value.decode()}"
         context.findings.append(Finding(Problem.NO_INDEX, Table.HISTORY, key, text, put=((table, entry, key),)))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import orjson
 
 from shine_node.protocol.access import AccessRecord, record_order, signed_text
+from shine_node.protocol.logins import check_login, is_login
 from shine_node.protocol.sessions import Session
 from shine_node.protocol.settings import Setting, setting_text
 from shine_node.store.layout import Table, pack_number, unpack_number
@@ -101,7 +102,7 @@ def judge_setting(context: Context, key: bytes, value: bytes) -> None:
     """Judge a setting: itself, its key and its signature."""
     try:
         _, setting = decode_setting(value)
-        readable = f"{setting.key}\0{setting.param}".encode() == key
+        readable = f"{setting.key}\0{setting.param}".encode() == key and is_login(setting.login)
     except UNREADABLE:
         readable = False
     if not readable:
@@ -155,6 +156,7 @@ def judge_resync(context: Context, key: bytes, value: bytes) -> None:
     """Judge work that is not finished: whether it can be gone on with."""
     try:
         work = decode_work(key, value)
+        check_login(work.owner)
         wrong = "" if context.txn.get(Table.USERS, work.owner.encode()) is not None else f"{work.owner} is not known"
         unpack_number(key[-8:])
     except UNREADABLE:
@@ -203,16 +205,15 @@ def _registration(value: bytes) -> Registration | None:
         pack_number(record.time_ms)
     except UNREADABLE:
         return None
-    return registration if record.key.isascii() else None
+    return registration if is_login(record.login) else None
 
 
 def _session(key: bytes, value: bytes) -> Session | None:
     try:
         session = Session(key.decode("ascii"), *orjson.loads(value))
-        session.login.encode("ascii")
     except UNREADABLE:
         return None
-    return session
+    return session if isinstance(session.login, str) and is_login(session.login) else None
 
 
 def _drop(problem: Problem, table: Table, key: bytes, text: str) -> Finding:

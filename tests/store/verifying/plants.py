@@ -115,7 +115,8 @@ def move_open(change: Callable[[Row], Row], *, keep_index: bool) -> Plant:
     def plant(txn: Transaction) -> None:
         row = row_of(txn, OPEN_KEY)
         if not keep_index:
-            txn.delete(due_table(row), due_key(row))
+            assert row.delivery is not None
+            txn.delete(due_table(row), due_key(row, row.delivery))
         txn.put(Table.HISTORY, OPEN_KEY.encode(), change(row).encode())
 
     return plant

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from shine_node.store.environment import StoreError, Transaction
 from shine_node.store.files import StoreDamaged
-from shine_node.store.layout import Table
+from shine_node.store.layout import Table, pack_number
+from shine_node.store.schema import NUMBERED
 from shine_node.store.verifying import verify as verify_module
 from shine_node.store.verifying.findings import Problem
 from shine_node.store.verifying.judges import JUDGES
 from shine_node.store.verifying.verify import copy_store, repair_store, verify_file, verify_store
-from tests.store.rooms import MAP_SIZE, NOW, OWN, identity, opened, servers
+from tests.store.rooms import MAP_SIZE, NOW, OWN, check_indexes, identity, opened, servers
 from tests.store.verifying.full import (
     OTHER,
     full_store,
@@ -153,3 +157,59 @@ def test_notes_are_no_findings(tmp_path: Path) -> None:
     mended = repaired(path)
     assert mended.repaired == 0
     assert not (tmp_path / "quarantine").exists()
+
+
+changes = st.lists(
+    st.tuples(
+        st.sampled_from([table for table in Table if table is not Table.META]),
+        st.sampled_from(["value", "key", "add", "remove", "long"]),
+        st.integers(0, 10**6),
+        st.binary(min_size=1, max_size=40),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(changes=changes)
+def test_whatever_the_rows_hold_it_is_found_or_mended_and_nothing_fails(
+    changes: list[tuple[Table, str, int, bytes]],
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = full_store(Path(folder))
+        with opened(path) as store:
+
+            def work(txn: Transaction) -> None:
+                for table, what, number, data in changes:
+                    rows = list(txn.scan(table))
+                    if not rows:
+                        continue
+                    key, value = rows[number % len(rows)]
+                    at = number % max(len(value), 1)
+                    if what == "value":
+                        txn.put(table, key, value[:at] + data + value[at + len(data) :])
+                    elif what == "remove":
+                        txn.delete(table, key)
+                    elif table in NUMBERED:
+                        continue  # a key that is no number is damage at the opening already
+                    elif what == "key":
+                        place = number % len(key)
+                        txn.put(table, (key[:place] + data + key[place + len(data) :])[:511], value)
+                    else:
+                        txn.put(table, data * (12 if what == "long" else 1), value if number % 2 else data * 30)
+
+            store.write_now(work)
+            found = verify_store(store, OWN, threads=1)
+        mended = repaired(path)
+        assert found.clean == mended.clean
+        with opened(path) as store:
+            assert verify_store(store, OWN, threads=1).clean
+            with store.read() as txn:
+                check_indexes(txn)
+
+
+def test_empty_contents_of_nothing(tmp_path: Path) -> None:
+    with opened(full_store(tmp_path)) as store:
+        store.write_now(lambda txn: txn.put(Table.CONTAINERS, pack_number(10**6), b""))
+        assert verify_store(store, OWN, threads=1).counts == {Problem.DANGLING: 1}
