@@ -9,9 +9,9 @@ from shine_node.protocol.access import AccessServer, User, is_newer, record_orde
 from shine_node.protocol.errors import ShineError
 from shine_node.protocol.logins import is_login
 from shine_node.store.environment import Transaction
-from shine_node.store.layout import ItemKey, Row, Table, pack_number
+from shine_node.store.layout import ItemKey, Row, Table, pack_number, unpack_number
 from shine_node.store.outbox import former_servers
-from shine_node.store.users import Registration, access_servers, decode_registration, other_server
+from shine_node.store.users import Registration, access_servers, decode_registration, history_key, other_server
 from shine_node.store.verifying.findings import Check, Finding
 
 __all__ = ["UNREADABLE", "Context", "Record"]
@@ -68,14 +68,15 @@ class Context:
         if not is_login(login):
             return found
         for entry in self.txn.scan_keys(Table.ACCESS_HISTORY, prefix=login.encode() + b"\0"):
-            value = self.txn.get(Table.ACCESS_RECORDS, entry[-8:])
-            try:
-                registration = decode_registration(value) if value is not None else None
-            except UNREADABLE:
+            seq = entry[-8:]
+            value = self.txn.get(Table.ACCESS_RECORDS, seq)
+            if value is None:
                 continue
-            if value is not None and registration is not None and registration.record.key == login:
-                found.append((entry[-8:], value, registration))
-        return sorted(found)
+            with contextlib.suppress(*UNREADABLE):
+                registration = decode_registration(value)
+                if history_key(registration.record.key, registration.record.time_ms, unpack_number(seq)) == entry:
+                    found.append((seq, value, registration))
+        return sorted(found, key=lambda record: record[0])
 
     def newest(self, login: str) -> Record | None:
         """Return the newest of the records of a login."""
