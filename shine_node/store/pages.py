@@ -73,6 +73,7 @@ class ForeignFile(ShineError):
 class Tree(NamedTuple):
     """What the file says of one of its trees."""
 
+    pad: int
     flags: int
     depth: int
     branch_pages: int
@@ -146,8 +147,7 @@ def read_tree(data: bytes) -> Tree:
     """
     if len(data) != _TREE.size:
         raise DamagedPage(f"the description of a table has {len(data)} bytes")
-    _, *fields = _TREE.unpack(data)
-    tree = Tree(*fields)
+    tree = Tree(*_TREE.unpack(data))
     if (tree.root == NO_PAGE) != (tree.depth == 0) or tree.depth > MAX_DEPTH:
         raise DamagedPage(f"a table says that it has {tree.depth} levels")
     return tree
@@ -282,7 +282,7 @@ def _read_meta(data: bytes, start: int, number: int) -> Head:
         raise DamagedPage(f"the {('first', 'second')[number]} one of its two heads is damaged")
     size = _size_of_pages(data[start + PAGE_HEAD_BYTES :])
     head = Head(size, last_page, position, map_size, read_tree(free), read_tree(main))
-    if head.free.flags & ~_FREE_FLAGS or not head.free.flags & INTEGER_KEY or head.main.flags:
+    if head.free.flags & ~_FREE_FLAGS or not head.free.flags & INTEGER_KEY or head.main.flags or head.main.pad:
         raise DamagedPage(f"the {('first', 'second')[number]} one of its two heads is damaged")
     return head
 

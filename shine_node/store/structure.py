@@ -122,7 +122,7 @@ def check_structure(head: Head, file_pages: int, read: ReadPages, *, thorough: b
     walk.tree(head.free, whole=True, visit=list_free)
     walk.tree(head.main, whole=True, visit=list_table)
     for name, tree in tables:
-        if tree.flags:
+        if tree.flags or tree.pad:
             raise DamagedPage(f"the table {name.decode('ascii', 'replace')} is of an unknown kind")
         try:
             walk.tree(tree, whole=thorough)

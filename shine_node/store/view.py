@@ -53,7 +53,9 @@ class View:
         Raises:
             StoreDamaged: one is not what it must be.
         """
-        for left in reversed(range(TRIES)):
+        left = TRIES
+        while True:
+            left -= 1
             with self.env.begin() as raw:
                 try:
                     check_snapshot(self.path, raw.id())

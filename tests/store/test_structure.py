@@ -53,6 +53,14 @@ def content(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 @pytest.fixture(scope="module")
+def sound(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same in a file: Hypothesis writes down what a test is given."""
+    path = tmp_path_factory.mktemp("sound") / "sound.mdb"
+    path.write_bytes(content)
+    return path
+
+
+@pytest.fixture(scope="module")
 def opening() -> Iterator[Opener]:
     with opener() as found:
         yield found
@@ -142,9 +150,9 @@ flips = st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(1, 255
 @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(flips=flips, heads=st.booleans())
 def test_no_flipped_byte_ends_the_opening_by_a_signal(
-    tmp_path: Path, content: bytes, opening: Opener, flips: list[tuple[float, int]], heads: bool
+    tmp_path: Path, sound: Path, opening: Opener, flips: list[tuple[float, int]], heads: bool
 ) -> None:
-    data = bytearray(content)
+    data = bytearray(sound.read_bytes())
     for share, mask in flips:
         at = int(share * (400 if heads else len(data)))
         at += PAGE if heads and at >= 200 else 0
@@ -162,10 +170,10 @@ def test_no_flipped_byte_ends_the_opening_by_a_signal(
     changes=st.lists(st.tuples(st.integers(0, 120), st.integers(0, 255)), min_size=1, max_size=6),
 )
 def test_what_the_thorough_look_lets_pass_can_be_read_to_the_end(
-    tmp_path: Path, content: bytes, opening: Opener, page: float, changes: list[tuple[int, int]]
+    tmp_path: Path, sound: Path, page: float, changes: list[tuple[int, int]]
 ) -> None:
     """The beginning of a page is where its numbers are."""
-    data = bytearray(content)
+    data = bytearray(sound.read_bytes())
     start = int(page * (len(data) // PAGE)) * PAGE
     for at, value in changes:
         data[start + at] = value

@@ -284,6 +284,13 @@ PEOPLE: dict[str, tuple[Plant, Problem]] = {
         Problem.LOST,
     ),
     "a record cannot be read": (alter(Table.ACCESS_RECORDS, lambda value: b"[]", alice_record), Problem.UNREADABLE),
+    "a number of a record is none": (
+        lambda txn: (
+            txn.put(Table.ACCESS_RECORDS, b"\0\0", first(txn, Table.ACCESS_RECORDS)[1]),
+            txn.put(Table.ACCESS_HISTORY, b"\0\0", b""),
+        ),
+        Problem.UNREADABLE,
+    ),
     "a record is not signed": (
         alter(Table.ACCESS_RECORDS, lambda value: value.replace(b"wss://", b"wsx://"), alice_record),
         Problem.FORGED,

@@ -72,6 +72,8 @@ def test_servers(tmp_path: Path) -> None:
                 assert context.others("carol") == []
                 assert context.moving("alice") == ["old.server"]
             assert Context(txn, None).others("alice") == [OWN, OTHER]
+            for nobody in ("", "a b", "x" * 600):
+                assert context.others(nobody) == context.moving(nobody) == context.records(nobody) == []
 
 
 def test_rows(tmp_path: Path) -> None:

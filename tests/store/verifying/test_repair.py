@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from shine_node.store.environment import Store
 from shine_node.store.layout import Table, pack_number
 from shine_node.store.verifying.findings import Finding, Problem
 from shine_node.store.verifying.repair import Quarantine, Repair
 from tests.store.rooms import NOW, OWN, opened
-from tests.store.verifying.full import full_store
+from tests.store.verifying.full import OPEN_KEY, full_store, row_of
 
 
 def test_a_quarantine_is_made_when_there_is_something_to_keep(tmp_path: Path) -> None:
@@ -56,3 +57,14 @@ def test_mending(tmp_path: Path) -> None:
         assert repair.mend(stray) == stray
         assert repair.mend(stray) is None
         assert quarantine.rows == 1
+        seq = pack_number(row_of_open(store))
+        store.write_now(lambda txn: txn.delete(Table.CONTAINERS, seq))
+        lost = repair.mend(Finding(Problem.LOST, Table.HISTORY, OPEN_KEY.encode(), "x"))
+        assert lost is not None
+        assert len(lost.drop) > 3
+        assert quarantine.rows == 4, "its row, its due attempt and its entry of the outbox; the rest was not there"
+
+
+def row_of_open(store: Store) -> int:
+    with store.read() as txn:
+        return row_of(txn, OPEN_KEY).seq

@@ -31,6 +31,7 @@ def test_the_size_of_pages_changes_nothing(
             assert value is not None
             txn.put(Table.CONTAINERS, key, value[:-1] + bytes((value[-1] ^ 1,)))
             txn.put(Table.CONTAINERS, (10**6).to_bytes(8, "big"), b"")
+            txn.put(Table.DUE_SETTLING, bytes(16), b"nothing")
 
         store.write_now(plant)
         with store.read() as txn:
