@@ -40,7 +40,8 @@ class Problem(enum.Enum):
 class Finding(NamedTuple):
     """One finding: about which row, in words, and what mends it.
 
-    ``drop`` are rows that go, into the quarantine; ``put`` are rows that are written, after that.
+    ``drop`` are rows that go, into the quarantine; ``put`` are rows that are written, after that. To find what is
+    ``whole`` took the whole of a table: a second look at one row says nothing of it.
     """
 
     problem: Problem
@@ -49,6 +50,7 @@ class Finding(NamedTuple):
     text: str
     drop: tuple[Row, ...] = ()
     put: tuple[Put, ...] = ()
+    whole: bool = False
 
     @property
     def remedy(self) -> str:

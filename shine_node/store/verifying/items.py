@@ -162,6 +162,11 @@ def due_key(row: Row, delivery: OpenDelivery) -> bytes:
     return time_key(delivery.due_at_ms, row.seq)
 
 
+def without_number(value: bytes) -> bytes:
+    """Return the row of a removed message as if it had never come: the number that it has is another one's."""
+    return Row.decode(value)._replace(seq=0, digest=b"").encode()
+
+
 def drop_index_rows(context: Context, item: ItemKey, row: Row) -> tuple[RowKey, ...]:
     """Return what the indexes have of an item, as it goes with it."""
     rows: list[RowKey] = []
@@ -181,7 +186,10 @@ def _judge_content(context: Context, key: bytes, item: ItemKey, row: Row) -> Non
         text = "its number is free to be given again"
         context.findings.append(Finding(Problem.LOST, Table.HISTORY, key, text, put=(put,)))
     elif row.removed:
-        if content:
+        if content and _claimed_by_another(context, content, row.seq):
+            text, put = "it has the number of another message", (Table.HISTORY, key, without_number(row.encode()))
+            context.findings.append(Finding(Problem.CONTRADICTION, Table.HISTORY, key, text, put=(put,)))
+        elif content:
             text, put = "is removed, and its contents are there", (Table.CONTAINERS, pack_number(row.seq), b"")
             drop = ((Table.CONTAINERS, pack_number(row.seq)),)
             context.findings.append(Finding(Problem.CONTRADICTION, Table.HISTORY, key, text, drop, (put,)))
@@ -191,6 +199,16 @@ def _judge_content(context: Context, key: bytes, item: ItemKey, row: Row) -> Non
     elif not _is_of(content, item, row):
         text = "the contents under its number are of another item, or another revision"
         context.findings.append(_drop_item(context, Problem.CONTRADICTION, Table.HISTORY, key, item, row, text))
+
+
+def _claimed_by_another(context: Context, content: bytes, seq: int) -> bool:
+    """Say whether contents are those of a message that is there and has their number."""
+    try:
+        copies = [parse_container(blob, max_body_bytes=MAX_BODY_BYTES) for blob in decode_containers(content) if blob]
+        row = context.claims(ItemKey.of(copies[-1]).encode(), seq)
+    except UNREADABLE:
+        return False
+    return row is not None and not row.removed
 
 
 def _is_of(content: bytes, item: ItemKey, row: Row) -> bool:

@@ -103,6 +103,6 @@ class Repair:
         return again[0] if again else None
 
     def _again(self, txn: Transaction, finding: Finding) -> list[Finding]:
-        if finding.table is Table.CONTAINERS and txn.get(finding.table, finding.key) == b"":
-            return [finding]  # empty contents: the whole history was needed to find it
+        if finding.whole:
+            return [finding] if txn.get(finding.table, finding.key) is not None else []
         return judge_again(txn, self._own_login, finding)

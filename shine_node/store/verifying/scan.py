@@ -8,9 +8,10 @@ more in another snapshot before it counts.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from array import array
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -19,8 +20,9 @@ from typing import Protocol
 from shine_node.protocol.access import User
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import Flag, Table, pack_number, unpack_number
-from shine_node.store.verifying.context import Context
+from shine_node.store.verifying.context import UNREADABLE, Context
 from shine_node.store.verifying.findings import Check, Finding, Problem, Verdict
+from shine_node.store.verifying.items import without_number
 from shine_node.store.verifying.judges import JUDGES, check_signature
 
 __all__ = ["Readable", "Scan"]
@@ -91,12 +93,37 @@ class Scan:
                     self._check(pool, context.checks)
                     self._progress(min(self.rows, total), total)
             self._end_checks(pool)
-        lost = set(self._empty).difference(self._removed)
-        for seq in sorted(lost):
-            key = pack_number(seq)
-            text = "is empty, and no removed message has its number"
-            self._found(Finding(Problem.DANGLING, Table.CONTAINERS, key, text, drop=((Table.CONTAINERS, key),)))
+        for finding in self._of_removed():
+            self._found(finding)
         self._progress(total, total)
+
+    def _of_removed(self) -> list[Finding]:
+        """Find empty contents of no removed message, and removed messages of one number."""
+        found: list[Finding] = []
+        for seq in sorted(set(self._empty).difference(self._removed)):
+            row = (Table.CONTAINERS, pack_number(seq))
+            text = "is empty, and no removed message has its number"
+            found.append(Finding(Problem.DANGLING, *row, text, drop=(row,), whole=True))
+        several = {seq for seq, count in Counter(self._removed).items() if seq and count > 1}
+        return [*found, *self._of_one_number(several)] if several else found
+
+    def _of_one_number(self, numbers: set[int]) -> list[Finding]:
+        """Find all but the first of the removed messages of each of these numbers."""
+        found: list[Finding] = []
+        seen: set[int] = set()
+        with self._store.read() as txn:
+            for key, value in txn.scan(Table.HISTORY):
+                if not value[:1] or not value[0] & Flag.REMOVED or len(value) < _SEQ.stop:
+                    continue
+                seq = unpack_number(value[_SEQ])
+                if seq in seen:
+                    text = "it has the number of another removed message"
+                    with contextlib.suppress(*UNREADABLE):  # of which there is a finding already
+                        put = (Table.HISTORY, key, without_number(value))
+                        found.append(Finding(Problem.CONTRADICTION, Table.HISTORY, key, text, put=(put,), whole=True))
+                elif seq in numbers:
+                    seen.add(seq)
+        return found
 
     def _pages(self, table: Table) -> Iterator[Context]:
         after: bytes | None = b""

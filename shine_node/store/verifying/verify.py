@@ -10,7 +10,6 @@ from typing import Final
 
 from shine_node.store.environment import Store
 from shine_node.store.files import StoreError, examine_file
-from shine_node.store.layout import Table
 from shine_node.store.verifying.findings import Finding, Report
 from shine_node.store.verifying.judges import judge_again
 from shine_node.store.verifying.repair import Quarantine, Repair
@@ -62,10 +61,7 @@ def verify_store(
 
     def look_again(finding: Finding) -> None:
         with store.read() as txn:
-            if finding.table is Table.CONTAINERS and txn.get(finding.table, finding.key) == b"":
-                report.add(finding)  # once empty, always empty: there is nothing to look at again
-                return
-            found = judge_again(txn, own_login, finding)
+            found = [finding] if finding.whole else judge_again(txn, own_login, finding)
         if found:
             report.add(found[0])
 

@@ -254,6 +254,25 @@ ITEMS: dict[str, tuple[Plant, Problem]] = {
     "the number of a removed one is free": (remove_content_of_removed, Problem.LOST),
     "a removed one has contents": (bring_back_removed, Problem.CONTRADICTION),
     "a removed one has come back": (resurrect, Problem.CONTRADICTION),
+    "two removed ones of one number": (
+        lambda txn: txn.put(Table.HISTORY, REMOVED_KEY._replace(nonce=44).encode(), row_of(txn, REMOVED_KEY).encode()),
+        Problem.CONTRADICTION,
+    ),
+    "a removed one with the number of another": (
+        lambda txn: txn.put(
+            Table.HISTORY,
+            REMOVED_KEY._replace(nonce=44).encode(),
+            row_of(txn, REMOVED_KEY)._replace(seq=row_of(txn, OPEN_KEY).seq).encode(),
+        ),
+        Problem.CONTRADICTION,
+    ),
+    "a removed one with contents of nothing": (
+        lambda txn: (
+            bring_back_removed(txn),
+            txn.put(Table.CONTAINERS, pack_number(row_of(txn, REMOVED_KEY).seq), b"rubbish"),
+        ),
+        Problem.CONTRADICTION,
+    ),
     "a signature is altered": (alter(Table.CONTAINERS, flip(-1), seq_of(OPEN_KEY)), Problem.FORGED),
     "a body is altered": (alter(Table.CONTAINERS, flip(-65), seq_of(OPEN_KEY)), Problem.FORGED),
     "a read mark is missing": (remove(Table.READ_MARKS), Problem.NO_INDEX),

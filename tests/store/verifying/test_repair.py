@@ -53,7 +53,7 @@ def test_mending(tmp_path: Path) -> None:
         assert not kept.exists()
         empty = pack_number(10**6)
         store.write_now(lambda txn: txn.put(Table.CONTAINERS, empty, b""))
-        stray = Finding(Problem.DANGLING, Table.CONTAINERS, empty, "x", drop=((Table.CONTAINERS, empty),))
+        stray = Finding(Problem.DANGLING, Table.CONTAINERS, empty, "x", drop=((Table.CONTAINERS, empty),), whole=True)
         assert repair.mend(stray) == stray
         assert repair.mend(stray) is None
         assert quarantine.rows == 1
