@@ -155,15 +155,10 @@ def judge_session_of_user(context: Context, key: bytes, value: bytes) -> None:
 def judge_resync(context: Context, key: bytes, value: bytes) -> None:
     """Judge work that is not finished: whether it can be gone on with."""
     try:
-        work = decode_work(key, value)
-        check_login(work.owner)
-        wrong = "" if context.txn.get(Table.USERS, work.owner.encode()) is not None else f"{work.owner} is not known"
+        check_login(decode_work(key, value).owner)
         unpack_number(key[-8:])
     except UNREADABLE:
         context.findings.append(_drop(Problem.UNREADABLE, Table.RESYNC, key, "cannot be read"))
-        return
-    if wrong:
-        context.findings.append(_drop(Problem.DANGLING, Table.RESYNC, key, wrong))
 
 
 def _judge_record_signature(context: Context, key: bytes, entry: bytes, registration: Registration) -> None:

@@ -334,10 +334,6 @@ PEOPLE: dict[str, tuple[Plant, Problem]] = {
         Problem.DANGLING,
     ),
     "a resync cannot be read": (alter(Table.RESYNC, lambda value: b""), Problem.UNREADABLE),
-    "a resync of nobody": (
-        lambda txn: txn.put(Table.RESYNC, b"nobody\0" + pack_number(1), first(txn, Table.RESYNC)[1]),
-        Problem.DANGLING,
-    ),
     "a session cannot be read": (alter(Table.SESSIONS, lambda value: b"[1]"), Problem.UNREADABLE),
     "a session of nobody": (
         alter(Table.SESSIONS, lambda value: value.replace(b"alice", b"nobody")),

@@ -22,7 +22,7 @@ def test_users_are_those_of_the_store(tmp_path: Path, monkeypatch: pytest.Monkey
     with opened(full_store(tmp_path)) as store, store.read() as txn:
         users: dict[str, User | None] = {}
         context = Context(txn, OWN, users)
-        for login in ("alice", "bob", "carol", "alice", "nobody"):
+        for login in ("alice", "bob", "carol", "alice", "nobody", "nobody"):
             assert context.user(login) == get_user(txn, login)
         assert len(users) == 2
         newest = context.newest("alice")
