@@ -49,6 +49,8 @@ from shine_node.parts import (
 )
 from shine_node.peers.dial import DialFailed
 from shine_node.store.lineage import Lineage, begin_lineage
+from shine_node.store.recovery.start import recovery_notice
+from shine_node.store.refill import list_refilling
 from shine_node.sync.defects import Defects
 from shine_node.sync.messages import MessageApply, MessageFeed
 from shine_node.sync.pulling import Puller
@@ -321,7 +323,7 @@ class Node:
         return self.config.registration.mode == "open"
 
     def _gauges(self) -> Gauges:
-        certificate, disk = self._certificate, self._disk_guard
+        certificate = self._certificate
         return Gauges(
             urls=lambda: self.urls,
             connections=lambda: self._endpoint.connections,
@@ -331,10 +333,18 @@ class Node:
             configured=lambda: {peer.login.lower() for peer in self.config.sync_servers},
             certificate=lambda: certificate.not_after_ms if certificate is not None else None,
             sessions=self._sessions.outcomes.of,
-            problems=lambda: [
-                problem for problem in (certificate.problem if certificate is not None else "", disk.problem) if problem
-            ],
+            problems=self._problems,
         )
+
+    def _problems(self) -> list[str]:
+        with self.store.read() as txn:
+            refilling = list_refilling(txn)
+        problems = [recovery_notice(self.store.path), self._disk_guard.problem]
+        if refilling:
+            problems.append(f"the store began empty: {', '.join(refilling)} must yet tell who the users here are")
+        if self._certificate is not None:
+            problems.append(self._certificate.problem)
+        return [problem for problem in problems if problem]
 
     def _apply(self, config: Config) -> None:
         """Bring a configuration into force, of which only differs what can change while the node runs."""

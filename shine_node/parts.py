@@ -9,6 +9,7 @@ from typing import NamedTuple
 from shine_node.api.pages import WEB_FOLDER, PageSet, load_pages
 from shine_node.clock import Clock
 from shine_node.config import Config
+from shine_node.control.recovery import STORE_FILE
 from shine_node.crypto.pool import CryptoPool
 from shine_node.delivery.catch_up import CatchUp
 from shine_node.delivery.deliverer import Deliverer
@@ -48,8 +49,6 @@ __all__ = [
     "own_pages",
     "sync_servers",
 ]
-
-STORE_FILE = "shine.mdb"
 
 
 class StartError(ShineError):

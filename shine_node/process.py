@@ -22,16 +22,31 @@ from shine_node.api.sockets import FILES_KEPT_FREE, most_sockets
 from shine_node.clock import Clock, SystemClock
 from shine_node.config import Config, is_placeholder
 from shine_node.control.place import own_path
+from shine_node.control.recovery import store_file, store_rules
 from shine_node.logs import set_up_logging
 from shine_node.node import Node
 from shine_node.notify import Notifier
 from shine_node.protocol.errors import ShineError
+from shine_node.store.files import StoreDamaged, StoreError, StoreUnsuitable
+from shine_node.store.recovery.start import end_run, prepare_store
+from shine_node.store.recovery.state import boot_id
 from shine_node.watchdog import Watchdog
 
-__all__ = ["LastResort", "files_needed", "leave", "raise_file_limit", "run_node", "status_line"]
+__all__ = [
+    "NEEDS_OWNER",
+    "LastResort",
+    "files_needed",
+    "leave",
+    "open_node",
+    "raise_file_limit",
+    "run_node",
+    "status_line",
+]
 
 log = logging.getLogger(__name__)
 
+NEEDS_OWNER = 78
+"""The exit status that ``sysexits.h`` has for a mistake of the owner: ``RestartPreventExitStatus=78`` in the unit."""
 THREAD_SWITCH_SECONDS = 0.0005
 COLLECTOR_THRESHOLDS = (20_000, 20, 50)
 """Requests make no reference cycles; looking for some after every 700 objects is time lost."""
@@ -72,7 +87,10 @@ def raise_file_limit(needed: int) -> None:
 
 
 def run_node(config: Config, *, config_path: Path | None = None) -> int:
-    """Run a node until SIGTERM or SIGINT, and return the exit status: 0 after a signal, 1 if it could not go on.
+    """Run a node until SIGTERM or SIGINT, and return the exit status.
+
+    0 after a signal; 1 if it could not go on, and may be able to when it is started again; ``NEEDS_OWNER`` (78) if it
+    cannot go on before its owner has done something about the store: a service manager should not start it again.
 
     SIGHUP lets it read its certificate and ``config_path`` again.
 
@@ -89,6 +107,13 @@ def run_node(config: Config, *, config_path: Path | None = None) -> int:
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
     raise_file_limit(files_needed(config))
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            status = runner.run(_run(config, config_path, resort, notifier))
+    finally:
+        resort.disarm()
+    return leave(status)
+
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             status = runner.run(_run(config, config_path, resort, notifier))
@@ -145,6 +170,33 @@ class _Signals:
             _end_now(0)
 
 
+def open_node(config: Config, *, config_path: Path | None, control_path: Path) -> Node:
+    """Make a node once its store can be opened, or another one has been put in the place of a damaged one.
+
+    Raises:
+        StoreDamaged: and nothing is to be put in its place; and all that ``Node`` raises.
+    """
+    _prepare(config)
+    try:
+        return Node(config, config_path=config_path, control_path=control_path)
+    except StoreDamaged as damage:  # the opening has met what the look before it had not seen
+        end_run(store_file(config), damage=damage.reason)
+    _prepare(config)
+    return Node(config, config_path=config_path, control_path=control_path)
+
+
+def _prepare(config: Config) -> None:
+    with contextlib.suppress(OSError):  # the node says what is wrong
+        config.server.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not config.server.data_dir.is_dir():
+        return
+    store = store_file(config)
+    try:
+        prepare_store(store, store_rules(config), now_ms=SystemClock().now_ms(), boot=boot_id())
+    except OSError as error:
+        raise StoreError(f"{store} cannot be looked at, or written beside: {error}") from None
+
+
 async def _run(config: Config, config_path: Path | None, resort: LastResort, notifier: Notifier) -> int:
     loop = asyncio.get_running_loop()
     told = _Signals()
@@ -156,14 +208,20 @@ async def _run(config: Config, config_path: Path | None, resort: LastResort, not
     try:
         with notifier.starting():
             control_path = own_path(config.server.data_dir, os.environ)
-            node = Node(config, config_path=config_path, control_path=control_path)
+            node = open_node(config, config_path=config_path, control_path=control_path)
+    except ShineError as error:
+        log.critical("%s", error)
+        notifier.status(str(error))
+        return NEEDS_OWNER if isinstance(error, StoreDamaged | StoreUnsuitable) else 1
+    try:
+        with notifier.starting():
             await node.start()
             gc.collect()
             gc.freeze()  # what lives as long as the node need not be looked through again
     except ShineError as error:
         log.critical("%s", error)
         notifier.status(str(error))
-        return 1
+        return _end(node) or 1
     for url in node.urls:
         print(f"listening on {url}", flush=True)
     notifier.ready()
@@ -180,6 +238,14 @@ async def _run(config: Config, config_path: Path | None, resort: LastResort, not
     resort.arm(1 if node.fatal.is_set() else 0)
     with contextlib.suppress(asyncio.CancelledError):
         await node.stop()
+    return _end(node)
+
+
+def _end(node: Node) -> int:
+    """Remember how a run has ended, and return the exit status."""
+    end_run(node.store.path, damage=node.store.damage)
+    if node.store.damage and node.config.storage.when_damaged == "stop":
+        return NEEDS_OWNER
     return 1 if node.fatal.is_set() else 0
 
 

@@ -24,6 +24,8 @@ from shine_node.peers.snapshot import LinkState
 from shine_node.protocol.access import AccessServer, record_payload
 from shine_node.protocol.errors import ShineError
 from shine_node.store.environment import StoreError
+from shine_node.store.recovery.state import State, write_state
+from shine_node.store.refill import begin_refill
 from shine_node.tls import CHECK_SECONDS
 from tests.api.talk import Talk, asked, node
 from tests.cli.certificates import KEY_WITH_A_PASS_PHRASE, write_certificate
@@ -479,5 +481,24 @@ def test_a_request_that_needs_a_moment_has_it_when_the_node_stops(tmp_path: Path
                 go_on.set()
                 assert (await talk.hear())["payload"]["deliveryState"] == "delivered"
                 await stopping
+
+    run(story())
+
+
+def test_what_became_of_a_damaged_store_is_told(tmp_path: Path) -> None:
+    async def story() -> None:
+        one = Node(config(tmp_path))
+        await one.start()
+        try:
+            assert one._problems() == []
+            await one.store.write(lambda txn: begin_refill(txn, ["friend"]))
+            path = one.store.path
+            path.with_name("kept").touch()
+            write_state(path, State(recovered_from="the backup x", kept="kept"))
+            first, second = one._problems()
+            assert "goes on with the backup x" in first
+            assert second == "the store began empty: friend must yet tell who the users here are"
+        finally:
+            await one.stop()
 
     run(story())

@@ -27,8 +27,12 @@ from shine_node import process as process_module
 from shine_node.cli.node_process import NodeProcess, ReservedPort
 from shine_node.client.messages import make_message
 from shine_node.config import Config, config_from_mapping, load_config
-from shine_node.process import LastResort, files_needed, leave, raise_file_limit, run_node, status_line
+from shine_node.node import Node
+from shine_node.process import NEEDS_OWNER, LastResort, files_needed, leave, raise_file_limit, run_node, status_line
 from shine_node.protocol.errors import ServerBusy
+from shine_node.store.environment import Store
+from shine_node.store.files import StoreDamaged
+from shine_node.store.recovery.state import read_state
 from tests.api.talk import Silent, Talk, asked, node
 from tests.cli.certificates import write_certificate
 from tests.control.conftest import Asker
@@ -667,3 +671,69 @@ def test_a_thread_that_is_left_behind_does_not_keep_the_process(ended: list[int]
     go_on.set()
     left.join()
     assert ended == [0]
+
+
+def damaged(folder: Path, **storage: Any) -> Config:
+    """The configuration of a node whose store is cut off."""
+    settings = node_settings("home", folder, storage=storage)
+    path = Path(settings["server"]["dataDir"]) / "shine.mdb"
+    path.parent.mkdir(parents=True)
+    Store(path, map_size=2**26).close()
+    path.write_bytes(path.read_bytes()[:9000])
+    return config_from_mapping(settings)
+
+
+def test_a_damaged_store_needs_its_owner(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    settings = damaged(tmp_path)
+    assert run_node(settings) == NEEDS_OWNER == 78
+
+
+def test_what_the_look_did_not_see_is_looked_for_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = damaged(tmp_path)
+    looks: list[int] = []
+    monkeypatch.setattr(process_module, "prepare_store", lambda *arguments, **options: looks.append(1))
+    assert run_node(settings) == NEEDS_OWNER
+    assert len(looks) == 2
+    assert read_state(Path(settings.server.data_dir) / "shine.mdb").damage
+
+
+def test_a_store_that_cannot_be_looked_at_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = damaged(tmp_path)
+
+    def refuse(*arguments: object, **options: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(process_module, "prepare_store", refuse)
+    assert run_node(settings) == 1
+
+
+def test_a_data_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("no folder")
+    assert run_node(config_from_mapping(node_settings("home", tmp_path))) == 1
+
+
+@pytest.mark.parametrize(("policy", "status"), [("stop", NEEDS_OWNER), ("backup", 1)])
+@pytest.mark.parametrize("when", ["at the start", "later"])
+def test_damage_that_is_met(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, status: int, when: str
+) -> None:
+    """It ends the node in order, and is remembered."""
+    settings = config_from_mapping(node_settings("home", tmp_path, storage={"whenDamaged": policy}))
+
+    def meet(node: Node) -> None:
+        node.store._trouble.damage = "met"
+        node.fatal.set()
+
+    real = Node.start
+
+    async def start(node: Node) -> None:
+        if when == "at the start":
+            meet(node)
+            await node.stop()
+            raise StoreDamaged(node.store.path, "met")
+        await real(node)
+        meet(node)
+
+    monkeypatch.setattr(Node, "start", start)
+    assert run_node(settings) == status
+    assert read_state(settings.server.data_dir / "shine.mdb").damage == "met"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from shine_node.cli.common import OK, REFUSED, SubCommands, add_config_option, complain, number_between
 
 if TYPE_CHECKING:
+    from shine_node.config import Config
     from shine_node.store.copying import Copied
 
 __all__ = ["add_parser", "old_backups", "run"]
@@ -38,7 +39,17 @@ def add_parser(commands: SubCommands) -> None:
         help="of the dated backups in the folder TARGET keep the newest N, this one included, and remove the others",
     )
     parser.add_argument(
-        "target", metavar="TARGET", type=Path, help="the file to write, or a folder: shine-YYYYMMDD-HHMMSS.mdb in it"
+        "--verify",
+        action="store_true",
+        help="look at every signature and every index of the copy too, as `verify` does; it takes longer",
+    )
+    parser.add_argument(
+        "target",
+        metavar="TARGET",
+        type=Path,
+        nargs="?",
+        help="the file to write, or a folder: shine-YYYYMMDD-HHMMSS.mdb in it (default: the folder storage.backupDir,"
+        " from which a damaged store is replaced)",
     )
     parser.set_defaults(run=run)
 
@@ -56,13 +67,14 @@ def run(arguments: argparse.Namespace) -> int:
 
     config = load_config(arguments.config)
     store = find_store(config)
-    folder = arguments.target if arguments.target.is_dir() else None
+    target = arguments.target or _backup_folder(config)
+    folder = target if target.is_dir() else None
     if arguments.keep is not None and folder is None:
-        raise NewFileError(f"--keep is for a folder, which {arguments.target} is not: make it, or leave --keep out")
-    place = folder / _dated_name() if folder is not None else arguments.target
+        raise NewFileError(f"--keep is for a folder, which {target} is not: make it, or leave --keep out")
+    place = folder / _dated_name() if folder is not None else target
     protect_store(store, place)
     with as_writer(place.parent, store.parent):
-        problems = _copy(store, place, replace=arguments.force, map_size=config.storage.map_size_mib * 2**20)
+        problems = _copy(store, place, config, replace=arguments.force, full=arguments.verify)
         old = old_backups(place.parent, arguments.keep) if arguments.keep is not None and not problems else []
         for path in old:
             path.unlink()
@@ -76,37 +88,54 @@ def run(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def _copy(store: Path, place: Path, *, replace: bool, map_size: int) -> list[str]:
+def _backup_folder(config: Config) -> Path:
+    """Return the folder of the backups, which is made where there is none."""
+    from shine_node.cli.new_file import NewFileError
+    from shine_node.cli.owner import as_owner
+    from shine_node.control.recovery import store_rules
+
+    folder = store_rules(config).backups
+    try:
+        with as_owner(config.server.data_dir):
+            folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise NewFileError(f"{folder} cannot be made ({error.strerror}): correct storage.backupDir") from None
+    return folder
+
+
+def _copy(store: Path, place: Path, config: Config, *, replace: bool, full: bool) -> list[str]:
     """Make the copy and look through it.
+
+    Args:
+        full: look at signatures and indexes too.
 
     Returns:
         What is not right in the store, and so in the copy.
     """
+    from shine_node.cli.bar import Bar
     from shine_node.cli.new_file import NewFile, need_room
     from shine_node.cli.owner import as_owner
-    from shine_node.cli.progress import Progress
     from shine_node.store.copying import copy_store, estimate_copy, finish_copy
     from shine_node.store.environment import StoreError
 
+    map_size = config.storage.map_size_mib * 2**20
     with as_owner(store.parent):
         size = estimate_copy(store, map_size=map_size)
     need_room(place.parent, size)
-    progress = Progress("copying", size)
     with NewFile(place, replace=replace) as new:
+        with Bar("copying", size) as bar, as_owner(store.parent):
 
-        def take(data: bytes) -> None:
-            new.write(data)
-            progress.add(len(data))
+            def take(data: bytes) -> None:
+                new.write(data)
+                bar.add(len(data))
 
-        try:
-            with as_owner(store.parent):
-                copied = copy_store(store, take, map_size=map_size)
-        finally:
-            progress.end()
+            copied = copy_store(store, take, map_size=map_size)
         finish_copy(new.path, copied.position)
         new.sync()
         try:
             problems = _check(new.path, copied)
+            if full:
+                problems += _verify(new.path, config.server.login.lower())
         except StoreError as error:
             raise StoreError(f"{str(error).replace(str(new.path), 'the copy')}\nno backup was made") from None
         new.put_in_place()
@@ -123,14 +152,21 @@ def old_backups(folder: Path, keep: int) -> list[Path]:
 
 
 def _check(path: Path, copied: Copied) -> list[str]:
-    from shine_node.cli.progress import Progress
+    from shine_node.cli.bar import Bar
     from shine_node.store.copying import check_copy
 
-    progress = Progress("looking through the copy", sum(copied.after.values()))
-    try:
-        return check_copy(path, copied, progress.step)
-    finally:
-        progress.end()
+    with Bar("looking through the copy", sum(copied.after.values())) as bar:
+        return check_copy(path, copied, bar.add)
+
+
+def _verify(path: Path, own_login: str) -> list[str]:
+    from shine_node.cli.bar import Bar
+    from shine_node.cli.verify import told
+    from shine_node.store.verifying.verify import verify_file
+
+    with Bar("verifying the copy") as bar:
+        report = verify_file(path, own_login, progress=bar.show, lock=False)
+    return [] if report.clean else told(report, repaired=False)
 
 
 def _dated_name() -> str:

@@ -62,6 +62,7 @@ def find(config_path: Path, *, offline: bool = False) -> list[Finding]:
         check_machine,
         check_network,
         check_ports,
+        check_store,
     )
     from shine_node.cli.findings import Finding, Level, Situation
     from shine_node.config import ConfigError, load_config
@@ -75,6 +76,7 @@ def find(config_path: Path, *, offline: bool = False) -> list[Finding]:
         check_configuration,
         check_machine,
         check_disk,
+        check_store,
         check_certificate,
         check_clock,
         check_ports,

@@ -17,12 +17,14 @@ from shine_node.cli import (
     import_,
     inbox,
     init,
+    recover,
     reload,
     restore,
     run,
     send,
     status,
     user,
+    verify,
     watch,
 )
 from shine_node.cli.common import REFUSED, UNUSABLE, SubCommands, complain, drop_output
@@ -66,6 +68,8 @@ def build_parser() -> argparse.ArgumentParser:
     restore.add_parser(commands)
     export.add_parser(commands)
     import_.add_parser(commands)
+    verify.add_parser(commands)
+    recover.add_parser(commands)
     account.add_parser(commands)
     send.add_parser(commands)
     inbox.add_parser(commands)

@@ -74,21 +74,19 @@ def _lines(txn: Transaction, config: Config, *, sessions: bool) -> Iterator[byte
     Raises:
         StoreError: a row cannot be read.
     """
-    from shine_node.cli.progress import Progress
+    from shine_node.cli.bar import Bar
     from shine_node.clock import SystemClock
     from shine_node.store.environment import StoreError
     from shine_node.store.exporting import count_lines, export_store
 
-    progress = Progress("exporting", count_lines(txn))
     own_login, now_ms = config.server.login.lower(), SystemClock().now_ms()
     try:
-        for line in export_store(txn, own_login=own_login, at_ms=now_ms, program=__version__, sessions=sessions):
-            yield line
-            progress.step()
+        with Bar("exporting", count_lines(txn)) as bar:
+            for line in export_store(txn, own_login=own_login, at_ms=now_ms, program=__version__, sessions=sessions):
+                yield line
+                bar.add()
     except (ValueError, LookupError, TypeError, struct.error) as error:
         raise StoreError(f"a row of the store cannot be read ({error!r}): run `shine-node verify`") from None
-    finally:
-        progress.end()
 
 
 def _write(lines: Iterable[bytes], take: Callable[[bytes], object]) -> None:

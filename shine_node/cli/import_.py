@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _import(stream: BinaryIO, config: Config, folder: Path, *, foreign: bool) -> Imported:
     from concurrent.futures import ThreadPoolExecutor
 
-    from shine_node.cli.progress import Progress
+    from shine_node.cli.bar import Bar
     from shine_node.clock import SystemClock
     from shine_node.node import STORE_FILE
     from shine_node.store.environment import Store
@@ -92,11 +92,11 @@ def _import(stream: BinaryIO, config: Config, folder: Path, *, foreign: bool) ->
 
     size = stream.seek(0, 2)
     stream.seek(0)
-    progress = Progress("importing", size)
-    progress.add(len(stream.readline()))
-    store = Store(folder / STORE_FILE, map_size=config.storage.map_size_mib * 2**20, now_ms=SystemClock().now_ms())
+    stream.readline()
+    map_size = config.storage.map_size_mib * 2**20
+    store = Store(folder / STORE_FILE, map_size=map_size, now_ms=SystemClock().now_ms())
     try:
-        with ThreadPoolExecutor(config.crypto.threads, thread_name_prefix="import") as threads:
+        with ThreadPoolExecutor(config.crypto.threads, "import") as threads, Bar("importing", size) as bar:
 
             def verify(checks: Sequence[Check]) -> list[bool]:
                 jobs = [checks[first : first + CHECKS_A_JOB] for first in range(0, len(checks), CHECKS_A_JOB)]
@@ -107,10 +107,9 @@ def _import(stream: BinaryIO, config: Config, folder: Path, *, foreign: bool) ->
             )
             for lines in read_lines(stream):
                 importer.take(lines)
-                progress.add(sum(len(line.data) for line in lines))
+                bar.add(sum(len(line.data) for line in lines))
         return importer.imported
     finally:
-        progress.end()
         store.close()
 
 

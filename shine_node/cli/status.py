@@ -38,8 +38,11 @@ def run(arguments: argparse.Namespace) -> int:
     import orjson
 
     from shine_node.cli.control import AskRefused, ask
+    from shine_node.clock import SystemClock
     from shine_node.config import ConfigError, load_config
+    from shine_node.control.recovery import damage_notice
     from shine_node.protocol.errors import ShineError
+    from shine_node.store.recovery.state import boot_id
 
     try:
         config = load_config(arguments.config)
@@ -53,6 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
         return UNUSABLE
     except ShineError as error:
         complain(str(error))
+        damage, _ = damage_notice(config, now_ms=SystemClock().now_ms(), boot=boot_id())
+        complain(damage)  # why it does not run, maybe
         return UNUSABLE
     if arguments.json:
         print(orjson.dumps(status, option=orjson.OPT_INDENT_2).decode())

@@ -20,6 +20,7 @@ __all__ = [
     "DataDir",
     "File",
     "Flag",
+    "Folder",
     "Kind",
     "MapSize",
     "Number",
@@ -240,6 +241,16 @@ class Credential(File):
     def parse_default(self, value: object, around: Surroundings) -> Path | None:
         """Return the file that was handed over, or none."""
         return around.credentials.get(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Folder(File):
+    """The path of a folder; an empty text is none."""
+
+    @property
+    def expected(self) -> str:
+        """The grammar."""
+        return 'the path of a folder, or "" for none; a relative one begins at the folder of the configuration file'
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,6 +126,10 @@ class StorageConfig:
 
     map_size_mib: int
     min_free_mib: int
+    when_damaged: str
+    """``backup``, ``refill`` or ``stop``."""
+    backup_dir: Path | None
+    """``None``: the folder ``backups`` in the data folder."""
 
 
 @dataclass(frozen=True, slots=True)

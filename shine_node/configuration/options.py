@@ -12,6 +12,7 @@ from shine_node.configuration.kinds import (
     DataDir,
     File,
     Flag,
+    Folder,
     MapSize,
     Number,
     Rising,
@@ -248,6 +249,24 @@ OPTIONS = (
         128,
         "MiB of the disk that stay free: with less, new messages are refused, and all else goes on. 0 is no such rule.",
         reloads=True,
+    ),
+    Option(
+        "storage",
+        "whenDamaged",
+        Choice(("backup", "refill", "stop")),
+        "backup",
+        "What to go on with at the start when the store's file is damaged; the file itself is kept. backup: the newest"
+        " sound backup in backupDir, and what came since then comes back from the users' other servers; without a"
+        " backup the node stops. refill: without a backup begin with an empty store, which the servers of"
+        " [[sync_servers]] fill with the users whom both have, and their history. stop: wait for `shine-node recover`.",
+    ),
+    Option(
+        "storage",
+        "backupDir",
+        Folder(),
+        "",
+        "The folder of the backups, files named shine-*.mdb. Empty: the folder backups in dataDir. Another disk is"
+        " better.",
     ),
     Option(
         "registration",

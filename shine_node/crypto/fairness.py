@@ -40,3 +40,8 @@ class FairQueue(Generic[T]):
                 self._waiting[source] = items
         self._length -= len(taken)
         return taken
+
+    def clear(self) -> None:
+        """Forget all that waits."""
+        self._waiting.clear()
+        self._length = 0

@@ -20,6 +20,7 @@ from shine_node.protocol.encoding import read_list, read_number
 from shine_node.protocol.errors import BadFields, PeerRefused, RateLimited, Refusal
 from shine_node.store.environment import Store, Transaction
 from shine_node.store.layout import Table, pack_number, unpack_number
+from shine_node.store.refill import end_reading, is_refilling
 from shine_node.store.users import records_after
 
 __all__ = ["AccessPull", "Pulled", "access_page"]
@@ -152,6 +153,8 @@ class AccessPull:
                     level = self._repeats.level(logging.WARNING, server.server_login, "back")
                     log.log(level, "%s has gone back in its records; they are read anew", server.server_login)
                     next_seq, more = 0, False
+                elif not more and await self._read_again(server):
+                    next_seq, more = 0, True
                 if next_seq != after:
                     await self._store.write(lambda txn, seq=next_seq: _keep_place(txn, place, seq))  # type: ignore[misc]
                     after = next_seq
@@ -216,11 +219,28 @@ class AccessPull:
                 refusals.append(refusal)
         return taken
 
+    async def _read_again(self, server: AccessServer) -> bool:
+        """Say, at the end of what a peer has, whether a store that is being refilled needs all of it once more."""
+        with self._store.read() as txn:
+            if not is_refilling(txn, server.server_login):
+                return False
+        again = await self._store.write(lambda txn: end_reading(txn, server.server_login))
+        if not again:
+            log.warning("%s has told who the users of this server were; their history follows", server.server_login)
+        return again
+
     def _may_bring(self, server: AccessServer, record: AccessRecord) -> bool:
-        if self._users.comes_here(record) and not self._takes_anyone():
+        if self._users.comes_here(record) and not self._takes_anyone() and not self._was_here(server, record):
             return False  # a registration, which is for this server's operator to decide
         # A stranger's word is not enough to fix the root key of a login.
         return self._users.get(record.key) is not None or self._vouches(server.server_login, record)
+
+    def _was_here(self, server: AccessServer, record: AccessRecord) -> bool:
+        """Say whether a peer's word is enough that somebody was a user of this server before its store was lost."""
+        if not record.names_server(server.server_login) or not self._vouches(server.server_login, record):
+            return False
+        with self._store.read() as txn:
+            return is_refilling(txn, server.server_login)
 
     def _read(self, payload: object) -> AccessRecord:
         if not isinstance(payload, Mapping):

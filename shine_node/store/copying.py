@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import lmdb
 
 from shine_node.store.environment import StoreError, Transaction
-from shine_node.store.files import check_length
+from shine_node.store.files import examine_file
 from shine_node.store.layout import Table
 from shine_node.store.lineage import end_run
 from shine_node.store.soundness import count_rows, look_through
@@ -104,9 +104,8 @@ def check_copy(path: Path, copied: Copied | None = None, seen: Callable[[], obje
         StoreError: it is no store of this version, it is cut short, a row cannot be read, or rows are missing.
     """
     try:
-        with lmdb.open(str(path), subdir=False, readonly=True, create=False, lock=False) as env:
-            check_length(path, env)  # before a page is read: one that is not there would kill the process
-    except (lmdb.Error, OSError) as error:
+        examine_file(path, thorough=True)
+    except OSError as error:
         raise StoreError(f"{path} is no store: {error}") from None
     with open_view(path, lock=False) as view, view.read() as txn:
         if copied is not None:

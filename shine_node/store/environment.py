@@ -17,125 +17,22 @@ import lmdb
 from shine_node.clock import SystemClock
 from shine_node.protocol.errors import InternalError, Refusal, ServerBusy, StorageFull
 from shine_node.store.changes import Change, Watch
-from shine_node.store.files import StoreError, is_disk_full, open_environment, take_lock
+from shine_node.store.files import StoreDamaged, StoreError, open_environment, opening_error, take_lock
 from shine_node.store.job_queue import JobQueue
 from shine_node.store.jobs import Job, bring_back
-from shine_node.store.layout import SCHEMA_VERSION, Table, pack_number, unpack_number
-from shine_node.store.seeking import Seeker
+from shine_node.store.layout import Table
+from shine_node.store.schema import check_schema, last_numbers, write_schema
+from shine_node.store.transaction import Transaction
 from shine_node.store.trouble import Trouble
-from shine_node.store.usage import Tail, Usage
+from shine_node.store.usage import Usage
 
-__all__ = ["Job", "Store", "StoreError", "Transaction"]
+__all__ = ["Job", "Store", "StoreDamaged", "StoreError", "Transaction"]
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 MAX_FIRST_SEQ = 2**52
 """A clock that is far ahead must not make numbers that a reader of JSON cannot hold exactly."""
-_NUMBERED = (Table.CONTAINERS, Table.ACCESS_RECORDS)
-
-
-class Transaction:
-    """A transaction as the rooms of the store use it: bytes in named tables. Not for use by two threads."""
-
-    __slots__ = ("_dbs", "_raw", "_store", "changes", "origin", "usage", "writes")
-
-    def __init__(self, raw: Any, dbs: dict[Table, Any], store: Store) -> None:
-        self._raw = raw
-        self._dbs = dbs
-        self._store = store
-        self.writes = 0
-        self.origin: object = None
-        """That of the job that is being done."""
-        self.changes: list[Change] = []
-        """What those who watch the store are told, if the transaction is committed."""
-        self.usage = Tail()
-        """What it changes of what is counted (``usage.py``)."""
-
-    def end(self) -> None:
-        """Let go of LMDB's transaction; nothing can be read with this one any more."""
-        self._raw = None
-
-    def get(self, table: Table, key: bytes) -> bytes | None:
-        """Return the value of a key, or ``None``."""
-        value: bytes | None = self._raw.get(key, db=self._dbs[table])
-        return value
-
-    def put(self, table: Table, key: bytes, value: bytes) -> None:
-        """Write a value over whatever is there."""
-        self.writes += 1
-        self._raw.put(key, value, db=self._dbs[table])
-
-    def delete(self, table: Table, key: bytes) -> bool:
-        """Remove a key and say whether it was there."""
-        self.writes += 1
-        return bool(self._raw.delete(key, db=self._dbs[table]))
-
-    def scan(self, table: Table, start: bytes = b"", *, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Yield rows in order, from ``start`` (or the prefix) on, as long as keys begin with the prefix."""
-        with self._raw.cursor(db=self._dbs[table]) as cursor:
-            if not cursor.set_range(max(start, prefix)):
-                return
-            for key, value in cursor:
-                if not key.startswith(prefix):
-                    return
-                yield key, value
-
-    def scan_keys(self, table: Table, start: bytes = b"", *, prefix: bytes = b"") -> Iterator[bytes]:
-        """Yield what ``scan`` does without the values, which may be long and are not read."""
-        with self._raw.cursor(db=self._dbs[table]) as cursor:
-            if not cursor.set_range(max(start, prefix)):
-                return
-            for key in cursor.iternext(values=False):
-                if not key.startswith(prefix):
-                    return
-                yield key
-
-    def scan_back(self, table: Table, before: bytes, *, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield rows in reverse order, from the last one before a key on, as long as keys begin with the prefix."""
-        with self._raw.cursor(db=self._dbs[table]) as cursor:
-            if not (cursor.prev() if cursor.set_range(before) else cursor.last()):
-                return
-            for key, value in cursor.iterprev():
-                if not key.startswith(prefix):
-                    return
-                yield key, value
-
-    @contextlib.contextmanager
-    def seek(self, table: Table) -> Iterator[Seeker]:
-        """Have single keys of a table found, for the length of a block."""
-        with self._raw.cursor(db=self._dbs[table]) as cursor:
-            yield Seeker(cursor)
-
-    def last_key(self, table: Table) -> bytes | None:
-        """Return the greatest key of a table, or ``None`` if it is empty."""
-        with self._raw.cursor(db=self._dbs[table]) as cursor:
-            return bytes(cursor.key()) if cursor.last() else None
-
-    def count(self, table: Table) -> int:
-        """Return how many rows a table has."""
-        return int(self._raw.stat(self._dbs[table])["entries"])
-
-    def snapshot(self) -> int:
-        """Return the number of the last commit that a read transaction sees."""
-        return int(self._raw.id())
-
-    def used_bytes(self) -> int:
-        """Return how much of the map the rows of all tables take, in whole pages; pages that are free again are not."""
-        stats = [self._raw.stat(db) for db in self._dbs.values()]
-        return sum((of["branch_pages"] + of["leaf_pages"] + of["overflow_pages"]) * of["psize"] for of in stats)
-
-    def next_seq(self, table: Table) -> int:
-        """Return the next number of a table that is keyed by ``seq``: one more than the greatest ever given."""
-        return self._store.allocate(table)
-
-    def committed_usage(self) -> Tail:
-        """Return what is counted of the commits before this one; for the writer only."""
-        return self._store.usage.committed(self)
-
-    def last_seq(self, table: Table) -> int:
-        """Return the greatest number that a table has, or has passed over."""
-        return self._store.seqs[table]
 
 
 class Store:
@@ -150,7 +47,7 @@ class Store:
         monotonic: the monotonic clock, seconds; the machine's where left out.
 
     Raises:
-        StoreError: in use by another process, of a newer schema, damaged, or not accessible.
+        StoreError: in use by another process, or not accessible; StoreUnsuitable: of a newer schema; StoreDamaged.
     """
 
     def __init__(
@@ -202,6 +99,11 @@ class Store:
         """Why the last write failed and what to do: no room, or a broken disk; empty while all is well."""
         return self._trouble.text
 
+    @property
+    def damage(self) -> str:
+        """What is wrong with the file, once reading or writing has met it; the node stops then."""
+        return self._trouble.damage
+
     # -- life ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -240,6 +142,7 @@ class Store:
 
         Raises:
             ServerBusy: too many are open at once.
+            StoreDamaged: a page that was needed is not what it must be; the node stops.
         """
         try:
             raw = self._env.begin()
@@ -250,6 +153,10 @@ class Store:
             del raw
             try:
                 yield txn
+            except lmdb.Error as error:
+                if self._trouble.is_damage(error):
+                    raise StoreDamaged(self.path, str(error)) from error
+                raise
             finally:
                 # LMDB's place for a reader is free once nothing refers to it. A traceback may keep this frame's
                 # caller, and with it the transaction, alive until the collector comes by.
@@ -389,28 +296,11 @@ class Store:
             with self._env.begin(write=True) as raw:
                 self._dbs[Table.META] = self._env.open_db(Table.META.value, txn=raw)
                 txn = Transaction(raw, self._dbs, self)
-                self._check_schema(txn)  # before anything else is made or looked at in it
+                if not check_schema(txn, self.path):  # before anything else is made or looked at in it
+                    write_schema(txn)
                 for table in Table:
                     self._dbs[table] = self._env.open_db(table.value, txn=raw)
             with self.read() as txn:
-                for table in Table:
-                    next(txn.scan(table), None)
-                    last = txn.last_key(table)  # an interrupted copy lacks what was written last
-                    if table in _NUMBERED:
-                        self.seqs[table] = max(unpack_number(last) if last else 0, least)
-        except lmdb.MapFullError:
-            raise StoreError(f"{self.path} has no room: raise storage.mapSizeMiB") from None
+                self.seqs = last_numbers(txn, least)
         except (lmdb.Error, struct.error) as error:
-            if is_disk_full(self.path):
-                raise StoreError(f"the disk of {self.path.parent} is full: make room") from None
-            raise StoreError(f"{self.path} is damaged ({error}): restore a backup") from None
-
-    def _check_schema(self, txn: Transaction) -> None:
-        stored = txn.get(Table.META, b"schema")
-        if stored is None:
-            txn.put(Table.META, b"schema", pack_number(SCHEMA_VERSION))
-        elif unpack_number(stored) > SCHEMA_VERSION:
-            raise StoreError(
-                f"{self.path} was written by a newer version of this program (schema {unpack_number(stored)},"
-                f" this one knows {SCHEMA_VERSION}): install that version again, or restore a backup"
-            )
+            raise opening_error(self.path, error) from None

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import struct
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,20 +14,58 @@ import lmdb
 
 from shine_node.protocol.errors import ShineError
 from shine_node.store.layout import Table
+from shine_node.store.pages import DamagedPage, ForeignFile, Head
+from shine_node.store.structure import examine
 
-__all__ = ["StoreError", "check_length", "is_disk_full", "open_environment", "take_lock"]
+__all__ = [
+    "StoreDamaged",
+    "StoreError",
+    "StoreUnsuitable",
+    "examine_file",
+    "is_damage",
+    "is_disk_full",
+    "open_environment",
+    "opening_error",
+    "take_lock",
+]
 
 MAX_READERS: Final = 64
 READERS_BYTES: Final = 8192
 """The size of LMDB's file of readers for ``MAX_READERS``, in whole blocks of a disk."""
-META_PAGES: Final = 2
 ROOM_BYTES: Final = 64 * 2**20
 """More than the greatest transaction writes: a pair of the greatest bodies, stored for its recipient too."""
+_DAMAGE = (
+    lmdb.CorruptedError,
+    lmdb.PageNotFoundError,
+    lmdb.CursorFullError,
+    lmdb.InvalidError,
+    lmdb.BadTxnError,
+)
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class StoreError(ShineError):
     """The store cannot be opened; the text says what to do."""
+
+
+class StoreUnsuitable(StoreError):
+    """The store is another machine's, or another program's, and is left as it is: to start again does not help."""
+
+
+class StoreDamaged(StoreError):
+    """The store's file is damaged, and is left as it is.
+
+    Args:
+        path: the file.
+        reason: what is wrong with it, as a part of a sentence.
+    """
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(
+            f"{path} is damaged ({reason}): restore a backup, or refill it from the users' other server,"
+            " with `shine-node recover`"
+        )
+        self.reason = reason
 
 
 def take_lock(path: Path) -> int:
@@ -59,10 +98,13 @@ def open_environment(path: Path, map_size: int) -> Any:
     """Open the LMDB file, or make it; the caller holds its lock.
 
     Raises:
-        StoreError: no LMDB file, made by a machine of another kind, cut short, no room, or not accessible.
+        StoreUnsuitable: made by a machine of another kind.
+        StoreDamaged: no LMDB file, cut short, or damaged where the opening can see it.
+        StoreError: no room, or not accessible.
     """
     with contextlib.ExitStack() as undo:
         try:
+            _let_reach_to_its_last_page(path, examine_file(path), undo)
             _reserve(path.with_name(path.name + "-lock"), READERS_BYTES)
             env = lmdb.open(
                 str(path),
@@ -75,11 +117,61 @@ def open_environment(path: Path, map_size: int) -> Any:
             )
             undo.callback(env.close)
             env.reader_check()
-            check_length(path, env)
         except (lmdb.Error, OSError, OverflowError) as error:
+            if is_damage(error):
+                raise StoreDamaged(path, str(error)) from None
             raise StoreError(f"{path} cannot be opened as a store: {error}") from None
         undo.pop_all()
     return env
+
+
+def examine_file(path: Path, *, thorough: bool = False) -> Head | None:
+    """Look, before LMDB trusts it, whether a store's file can be opened; nobody may be writing it.
+
+    A sound file can end before its last page, where the last ones are free; so does one whose copying was interrupted.
+    Such a file is looked through to the end: to read behind it would kill the process.
+
+    Args:
+        thorough: look at every page, and not only at those that the opening touches.
+
+    Returns:
+        Its head; ``None`` where there is no file, or an empty one.
+
+    Raises:
+        StoreUnsuitable: made by a machine of another kind.
+        StoreDamaged: it is damaged.
+        OSError: it cannot be read.
+    """
+    try:
+        head = examine(path, thorough=thorough)
+        if head is not None and not thorough and path.stat().st_size < head.pages * head.page_size:
+            head = examine(path, thorough=True)
+    except ForeignFile as error:
+        raise StoreUnsuitable(
+            f"{path} cannot be used here: {error}. Export it there, and import it here, or use another server.dataDir"
+        ) from None
+    except DamagedPage as error:
+        raise StoreDamaged(path, str(error)) from None
+    return head
+
+
+def opening_error(path: Path, error: Exception) -> StoreError:
+    """Return what an error means that came while the tables of a store were opened."""
+    if isinstance(error, lmdb.MapFullError):
+        return StoreError(f"{path} has no room: raise storage.mapSizeMiB")
+    if is_damage(error) or isinstance(error, struct.error):
+        return StoreDamaged(path, str(error))
+    if is_disk_full(path):
+        return StoreError(f"the disk of {path.parent} is full: make room")
+    return StoreError(f"{path} cannot be opened as a store: {error}")
+
+
+def is_damage(error: BaseException) -> bool:
+    """Say whether an error means that pages of the file are not what they must be.
+
+    A transaction that is bad before anything else has gone wrong in it met such a page while it looked for its table.
+    """
+    return isinstance(error, _DAMAGE)
 
 
 def is_disk_full(path: Path) -> bool:
@@ -112,25 +204,11 @@ def _reserve(path: Path, size: int) -> None:
         os.close(descriptor)
 
 
-def check_length(path: Path, env: Any) -> None:
-    """Let the file reach to its last page, and refuse one that lacks pages which are in use.
-
-    A sound file can end before its last page, where the last ones are free; so does one whose copying was interrupted.
-    To read behind the end of a file would kill the process, and so would some uses of the zeros that stand there then.
-    """
-    page_size, pages = env.stat()["psize"], env.info()["last_pgno"] + 1
-    size = path.stat().st_size
-    missing = pages - size // page_size
-    if missing <= 0:
+def _let_reach_to_its_last_page(path: Path, head: Head | None, undo: contextlib.ExitStack) -> None:
+    """Make a file as long as its head says, where its end was never written: LMDB may use those pages again."""
+    if head is None:
         return
-    os.truncate(path, pages * page_size)
-    try:
-        with env.begin() as txn:
-            tables = [None, *txn.cursor().iternext(values=False)]
-            stats = [txn.stat(env.open_db(table, txn=txn, create=False)) for table in tables]
-        used = META_PAGES + sum(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"] for stat in stats)
-        if missing > pages - used:
-            raise StoreError(f"{path} lacks {missing} of its {pages} pages: copy it again, or restore a backup")
-    except BaseException:
-        os.truncate(path, size)
-        raise
+    size, wanted = path.stat().st_size, head.pages * head.page_size
+    if size < wanted:
+        os.truncate(path, wanted)
+        undo.callback(os.truncate, path, size)

@@ -45,6 +45,7 @@ __all__ = [
     "get_row",
     "identical",
     "judge_copies",
+    "read_mark_key",
     "read_up_to_ms",
     "store_incoming",
     "store_pair",
@@ -219,7 +220,7 @@ def store_incoming(
 
 def read_up_to_ms(txn: Transaction, owner: str, peer: str, direction: Direction) -> int | None:
     """Return the time up to which the owner's messages of a direction in a chat are read, or ``None`` (§4)."""
-    value = txn.get(Table.READ_MARKS, _mark_key(owner, peer, direction))
+    value = txn.get(Table.READ_MARKS, read_mark_key(owner, peer, direction))
     return unpack_number(value) if value is not None else None
 
 
@@ -344,7 +345,7 @@ def follow(txn: Transaction, container: Container, key: ItemKey, now_ms: int, ow
     if key.kind is Kind.RECEIPT:
         # The receipt's sender has read messages that came in; its recipient's messages that went out are read.
         direction = Direction.IN if key.direction is Direction.OUT else Direction.OUT
-        mark = _mark_key(key.owner, key.peer, direction)
+        mark = read_mark_key(key.owner, key.peer, direction)
         known = txn.get(Table.READ_MARKS, mark)
         if known is None or unpack_number(known) < reference.time_ms:
             txn.put(Table.READ_MARKS, mark, pack_number(reference.time_ms))
@@ -388,5 +389,6 @@ def _digest(incoming: bytes, outgoing: bytes) -> bytes:
     return hashlib.sha256(incoming + outgoing).digest()
 
 
-def _mark_key(owner: str, peer: str, direction: Direction) -> bytes:
+def read_mark_key(owner: str, peer: str, direction: Direction) -> bytes:
+    """Return the key in ``read_marks`` of a direction of a chat."""
     return f"{owner}\0{peer}\0".encode() + bytes((direction,))

@@ -27,6 +27,7 @@ __all__ = [
     "all_resyncs",
     "begin_resync",
     "count_entries",
+    "decode_work",
     "has_entries",
     "list_owners",
     "next_resync",
@@ -84,7 +85,7 @@ def begin_resync(txn: Transaction, owner: str, *, former: str = "", since_ms: in
     number = 0
     for key, value in list(txn.scan(Table.RESYNC, prefix=prefix)):
         number = unpack_number(key[-8:])
-        work = _decode(key, value)
+        work = decode_work(key, value)
         if work.former == former.lower():
             txn.put(Table.RESYNC, key, _encode(former, min(since_ms, work.since_ms), Part.SETTINGS, b""))
             return
@@ -95,7 +96,7 @@ def begin_resync(txn: Transaction, owner: str, *, former: str = "", since_ms: in
 def all_resyncs(txn: Transaction, owner: str = "") -> Iterator[Resync]:
     """Yield all unfinished work, that of one owner (in lower case) or of all, by owner and in its order."""
     for key, value in txn.scan(Table.RESYNC, prefix=owner.encode() + b"\0" if owner else b""):
-        yield _decode(key, value)
+        yield decode_work(key, value)
 
 
 def put_resync(txn: Transaction, work: Resync) -> None:
@@ -109,7 +110,7 @@ def put_resync(txn: Transaction, work: Resync) -> None:
 def next_resync(txn: Transaction) -> Resync | None:
     """Return the first unfinished work, ``None`` if there is none."""
     found = _next(txn, "")
-    return _decode(*found) if found is not None else None
+    return decode_work(*found) if found is not None else None
 
 
 def step_resync(txn: Transaction, own_login: str, *, limit: int, after: str = "") -> tuple[str, int] | None:
@@ -126,7 +127,7 @@ def step_resync(txn: Transaction, own_login: str, *, limit: int, after: str = ""
     if found is None:
         return None
     key, value = found
-    work = _decode(key, value)
+    work = decode_work(key, value)
     server = other_server(txn, work.owner, own_login)
     other = server.server_login.lower() if server is not None else ""
     former = work.former if work.former != other else ""
@@ -230,6 +231,7 @@ def _encode(former: str, since_ms: int, part: Part, after: bytes) -> bytes:
     return former.lower().encode() + b"\0" + pack_number(since_ms) + part.value + after
 
 
-def _decode(key: bytes, value: bytes) -> Resync:
+def decode_work(key: bytes, value: bytes) -> Resync:
+    """Return the unfinished work of a row in ``resync``."""
     former, _, place = value.partition(b"\0")
     return Resync(key[:-9].decode(), former.decode(), unpack_number(place[:8]), Part(place[8:9]), place[9:])

@@ -28,6 +28,7 @@ __all__ = [
     "acknowledge_setting",
     "all_settings",
     "count_settings",
+    "decode_setting",
     "get_setting",
     "index_row",
     "list_settings",
@@ -72,7 +73,7 @@ def get_setting(txn: Transaction, login: str, param: str) -> Setting | None:
 
 def setting_in(value: bytes) -> Setting:
     """Return the setting that a value of the table holds."""
-    return _decode(value)[1]
+    return decode_setting(value)[1]
 
 
 def list_settings(txn: Transaction, login: str, *, after: str = "") -> Iterator[Setting]:
@@ -80,13 +81,13 @@ def list_settings(txn: Transaction, login: str, *, after: str = "") -> Iterator[
     start = _key(login, after)
     for key, value in txn.scan(Table.SETTINGS, start, prefix=_key(login, "")):
         if key != start:
-            yield _decode(value)[1]
+            yield decode_setting(value)[1]
 
 
 def all_settings(txn: Transaction) -> Iterator[tuple[int, Setting]]:
     """Yield every setting, by login and name, and when it has changed, Unix milliseconds."""
     for _, value in txn.scan(Table.SETTINGS):
-        yield _decode(value)
+        yield decode_setting(value)
 
 
 def index_row(server: str, changed_at_ms: int, setting: Setting) -> bytes:
@@ -127,7 +128,7 @@ def put_setting(
             raise TooLarge(f"{setting.login} has {most} settings, as many as this server keeps: use one of their names")
         changed_at_ms = now_ms
     else:
-        known_since_ms, known = _decode(value)
+        known_since_ms, known = decode_setting(value)
         if not is_newer_setting(setting, known):
             if other is not None and synced:
                 older = setting.order != known.order
@@ -188,7 +189,7 @@ def read_unsynced(
             length = FRAME_BYTES + len(value) - _NUMBER_BYTES
             if entries and (len(entries) == limit or size + length > room):
                 return SettingsPage(entries, cursor, True, too_large)
-            changed_at_ms, setting = _decode(value)
+            changed_at_ms, setting = decode_setting(value)
             sync_id = f"{changed_at_ms:x}/{login}/{param}"
             if peer_bytes is not None and length > peer_bytes:
                 too_large, passed = too_large or sync_id, passed + length
@@ -260,7 +261,8 @@ def _key(login: str, param: str) -> bytes:
     return f"{login}\0{param}".encode()
 
 
-def _decode(value: bytes) -> tuple[int, Setting]:
+def decode_setting(value: bytes) -> tuple[int, Setting]:
+    """Return what a value in ``settings`` holds: the time of the change, Unix milliseconds, and the setting."""
     stored = orjson.loads(value[_NUMBER_BYTES:])
     setting = Setting(
         stored["login"],

@@ -9,7 +9,7 @@ from pathlib import Path
 import lmdb
 
 from shine_node.protocol.errors import InternalError, Refusal, StorageFull
-from shine_node.store.files import is_disk_full
+from shine_node.store.files import is_damage, is_disk_full
 
 __all__ = ["QUIET_SECONDS", "Trouble"]
 
@@ -37,6 +37,17 @@ class Trouble:
         self._met_at = 0.0
         self.text = ""
         """What is wrong and what to do; empty while all is well."""
+        self.damage = ""
+        """What is wrong with the file itself, once it was met."""
+
+    def is_damage(self, error: lmdb.Error) -> bool:
+        """Say whether an error means that the file is damaged, and take note of it: then the node has to stop."""
+        if not is_damage(error):
+            return False
+        self.damage = self.damage or str(error)
+        self._met(f"the store is damaged, the node stops: {error}")
+        self._fatal()
+        return True
 
     def refusal(self, error: lmdb.Error) -> Refusal:
         """Take note of a write that failed, and return what is said to whoever wanted it."""
@@ -51,7 +62,7 @@ class Trouble:
         if of_system or isinstance(error, lmdb.PanicError):
             self._met(f"the store cannot be written, the node stops: {error}")
             self._fatal()
-        else:
+        elif not self.is_damage(error):
             log.error("a write failed; nothing of it was stored", exc_info=error)
         return InternalError("the server could not store this")
 

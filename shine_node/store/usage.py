@@ -19,7 +19,7 @@ from shine_node.protocol.errors import Refusal
 from shine_node.store.layout import Flag, ItemKey, Kind, Row, Table, decode_containers, pack_number, unpack_number
 
 if TYPE_CHECKING:
-    from shine_node.store.environment import Transaction
+    from shine_node.store.transaction import Transaction
 
 __all__ = [
     "MOST_BYTES",

@@ -27,11 +27,14 @@ __all__ = [
     "access_servers",
     "add_record",
     "count_records",
+    "decode_registration",
+    "encode_servers",
     "find_logins",
     "get_records",
     "get_registration",
     "get_user",
     "has_record",
+    "history_key",
     "list_records",
     "list_users",
     "other_server",
@@ -82,10 +85,10 @@ def add_record(txn: Transaction, record: AccessRecord, *, local: bool = False, b
         bch_limit = known.bch_limit
     value = _encode(record, local=local, bch_limit=bch_limit)
     txn.put(Table.ACCESS_RECORDS, pack_number(seq), value)
-    txn.put(Table.ACCESS_HISTORY, _history_key(record.key, record.time_ms, seq), record.device_key)
+    txn.put(Table.ACCESS_HISTORY, history_key(record.key, record.time_ms, seq), record.device_key)
     if newest:
         txn.put(Table.USERS, record.key.encode(), value)
-        txn.put(Table.ACCESS_CURRENT, record.key.encode(), _encode_servers(record.access_servers))
+        txn.put(Table.ACCESS_CURRENT, record.key.encode(), encode_servers(record.access_servers))
     return newest
 
 
@@ -112,7 +115,7 @@ def other_server(txn: Transaction, login: str, own_login: str) -> AccessServer |
 def get_registration(txn: Transaction, login: str) -> Registration | None:
     """Return the newest record of a login in lower case, and what is kept beside it."""
     value = txn.get(Table.USERS, login.encode())
-    return _decode(value) if value is not None else None
+    return decode_registration(value) if value is not None else None
 
 
 def has_record(txn: Transaction, record: AccessRecord) -> bool:
@@ -149,20 +152,20 @@ def find_logins(txn: Transaction, prefix: str, limit: int) -> list[str]:
     for _, value in txn.scan(Table.USERS, prefix=prefix.lower().encode()):
         if len(logins) == limit:
             break
-        logins.append(_decode(value).record.login)
+        logins.append(decode_registration(value).record.login)
     return logins
 
 
 def list_users(txn: Transaction) -> Iterator[Registration]:
     """Yield every user that is known here, by login."""
     for _, value in txn.scan(Table.USERS):
-        yield _decode(value)
+        yield decode_registration(value)
 
 
 def list_records(txn: Transaction) -> Iterator[Registration]:
     """Yield every record that is known here, in the order in which they were learned."""
     for _, value in txn.scan(Table.ACCESS_RECORDS):
-        yield _decode(value)
+        yield decode_registration(value)
 
 
 def records_after(txn: Transaction, seq: int, limit: int) -> list[tuple[int, AccessRecord, bool]]:
@@ -171,7 +174,7 @@ def records_after(txn: Transaction, seq: int, limit: int) -> list[tuple[int, Acc
     for key, value in txn.scan(Table.ACCESS_RECORDS, pack_number(seq + 1)):
         if len(found) == limit:
             break
-        registration = _decode(value)
+        registration = decode_registration(value)
         found.append((unpack_number(key), registration.record, registration.local))
     return found
 
@@ -191,7 +194,7 @@ def shared_after(txn: Transaction, server: str, own_login: str, *, seq: int, row
         seq, login = unpack_number(key), orjson.loads(value)["login"].lower()
         other = other_server(txn, login, own_login)
         if other is not None and other.server_login.lower() == server:
-            record, newest = _decode(value).record, get_registration(txn, login)
+            record, newest = decode_registration(value).record, get_registration(txn, login)
             if newest is not None and _same(record, newest.record):
                 found.append((seq, record))
     return SharedPage(found, seq, False)
@@ -202,18 +205,20 @@ def _records(txn: Transaction, prefix: bytes) -> Iterator[AccessRecord]:
     for key, _ in txn.scan(Table.ACCESS_HISTORY, prefix=prefix):
         value = txn.get(Table.ACCESS_RECORDS, key[-8:])
         if value is not None:
-            yield _decode(value).record
+            yield decode_registration(value).record
 
 
 def _same(record: AccessRecord, other: AccessRecord) -> bool:
     return record_order(record) == record_order(other)
 
 
-def _history_key(login: str, time_ms: int, seq: int) -> bytes:
+def history_key(login: str, time_ms: int, seq: int) -> bytes:
+    """Return the key in ``access_history`` of a record of a login in lower case."""
     return login.encode() + b"\0" + pack_number(time_ms) + pack_number(seq)
 
 
-def _encode_servers(servers: tuple[AccessServer, ...]) -> bytes:
+def encode_servers(servers: tuple[AccessServer, ...]) -> bytes:
+    """Return the value in ``access_current``."""
     return "\n".join(f"{server.server_login} {server.url}" for server in servers).encode()
 
 
@@ -236,7 +241,8 @@ def _encode(record: AccessRecord, *, local: bool, bch_limit: int | None) -> byte
     return orjson.dumps({**record_payload(record), **proof, "local": local, "bchLimit": bch_limit})
 
 
-def _decode(value: bytes) -> Registration:
+def decode_registration(value: bytes) -> Registration:
+    """Return what a value in ``users`` or ``access_records`` holds."""
     stored = orjson.loads(value)
     record = AccessRecord(
         stored["login"],

@@ -1,7 +1,8 @@
-"""Looks into a store that another process may have open: a snapshot, read only, without taking the store's lock."""
+"""Looks into a store that another process may have open: snapshots, read only, without taking the store's lock."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,71 +10,101 @@ from typing import Any
 
 import lmdb
 
-from shine_node.store.environment import StoreError, Transaction
-from shine_node.store.layout import SCHEMA_VERSION, Table, unpack_number
+from shine_node.store.environment import Transaction
+from shine_node.store.files import StoreDamaged, StoreError, examine_file, is_damage
+from shine_node.store.layout import Table
+from shine_node.store.pages import DamagedPage, ForeignFile, Head
+from shine_node.store.schema import check_schema
+from shine_node.store.structure import check_snapshot, read_file_head
 
 __all__ = ["View", "open_view", "view_store"]
 
-LEAST_MAP_BYTES = 10 * 2**20
+TRIES = 20
+"""Looks at a file that is being written: each must fall between two commits."""
 
 
 class View:
-    """A store that is open for reading only."""
+    """A store that is open for reading; made by ``open_view``."""
 
-    def __init__(self, env: Any, tables: dict[Table, Any]) -> None:
+    def __init__(self, path: Path, env: Any, tables: dict[Table, Any]) -> None:
+        self.path = path
         self.env = env
         """LMDB's environment, for the rooms of the store."""
         self._tables = tables
 
     @contextmanager
     def read(self) -> Iterator[Transaction]:
-        """Open a snapshot of the last commit.
+        """Open a snapshot of the last commit, to be kept as short as those of ``Store.read``.
 
-        The writer of the store cannot use again what it frees meanwhile: its file may grow.
+        Raises:
+            StoreDamaged: a page that was needed is not what it must be.
         """
-        with self.env.begin() as raw:
-            yield Transaction(raw, self._tables, None)  # type: ignore[arg-type]  # only what is written gets numbers
+        try:
+            with self.env.begin() as raw:
+                yield Transaction(raw, self._tables, None)  # type: ignore[arg-type]  # only what is written gets numbers
+        except lmdb.Error as error:
+            if is_damage(error):
+                raise StoreDamaged(self.path, str(error)) from None
+            raise
+
+    def check_pages(self) -> None:
+        """Look at every page of the last commit; what is written meanwhile makes the file grow, for once.
+
+        Raises:
+            StoreDamaged: one is not what it must be.
+        """
+        left = TRIES
+        while True:
+            left -= 1
+            with self.env.begin() as raw:
+                try:
+                    check_snapshot(self.path, raw.id())
+                    return
+                except DamagedPage as error:
+                    # The head of a commit stands until the second one after it; a busy node is quicker than a look.
+                    if not left or read_file_head(self.path).position < raw.id() + 2:
+                        raise StoreDamaged(self.path, str(error)) from None
 
 
 @contextmanager
-def open_view(path: Path, *, map_size: int = LEAST_MAP_BYTES, lock: bool = True) -> Iterator[View]:
-    """Open a store to look into it; to be closed soon.
+def open_view(path: Path, *, map_size: int = 0, lock: bool = True) -> Iterator[View]:
+    """Open a store for reading, after a look at the pages that the opening touches; to be closed soon.
 
     LMDB forbids a second opening of one file within one process: not for the process whose node has it open.
 
     Args:
-        map_size: how far the file may grow while it is open, in bytes; it is less only where the file is longer.
+        map_size: how far the file may grow while it is open, in bytes; it is less only where the file says more.
         lock: whether others may have the file open. Without it nothing is written beside the file.
 
     Raises:
-        StoreError: there is no such store, it cannot be read, or another version of this program has made it.
+        StoreUnsuitable: it is another machine's, or another program's; StoreDamaged: it is damaged.
+        StoreError: there is no such store, or it cannot be read.
     """
     try:
+        head = _look_at(path)
         env = lmdb.open(
             str(path),
             subdir=False,
             readonly=True,
             create=False,
             lock=lock,
-            max_dbs=len(Table),
-            map_size=map_size,
+            max_dbs=len(Table) + 8,
+            map_size=max(map_size, head.map_size if head is not None else 0),
             mode=0o600,
         )
-    except (lmdb.Error, OSError) as error:
+    except (lmdb.Error, OSError, OverflowError) as error:
         raise StoreError(f"{path} cannot be opened to look into it: {error}") from None
     with env:
         try:
+            meta = env.open_db(Table.META.value, create=False)
+            with env.begin() as raw:
+                known = check_schema(Transaction(raw, {Table.META: meta}, None), path)  # type: ignore[arg-type]
             tables = {table: env.open_db(table.value, create=False) for table in Table}
-        except lmdb.NotFoundError:
-            raise StoreError(f"{path} was not written by this version of the program") from None
-        view = View(env, tables)
-        with view.read() as txn:
-            schema = unpack_number(txn.get(Table.META, b"schema") or bytes(8))
-        if schema != SCHEMA_VERSION:
-            raise StoreError(
-                f"{path} has schema {schema}, this program knows {SCHEMA_VERSION}: use the version that wrote it"
-            )
-        yield view
+        except (lmdb.NotFoundError, struct.error):
+            known = False
+        if not known:
+            raise StoreError(f"{path} was not written by this version of the program")
+        yield View(path, env, tables)
 
 
 @contextmanager
@@ -85,3 +116,22 @@ def view_store(path: Path) -> Iterator[Transaction]:
     """
     with open_view(path) as view, view.read() as txn:
         yield txn
+
+
+def _look_at(path: Path) -> Head | None:
+    """Look at what the opening touches of a file that may be written meanwhile."""
+    for _ in range(TRIES):
+        before = _position(path)
+        try:
+            return examine_file(path)
+        except StoreDamaged:
+            if before == _position(path):
+                raise
+    return read_file_head(path)
+
+
+def _position(path: Path) -> int | None:
+    try:
+        return read_file_head(path).position
+    except (DamagedPage, ForeignFile, OSError):
+        return None

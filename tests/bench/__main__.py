@@ -21,6 +21,7 @@ from tests.bench.bench_pool import measure_dead_peers, measure_pool
 from tests.bench.bench_portable import measure_portable
 from tests.bench.bench_sync import MESSAGES as TO_CATCH_UP
 from tests.bench.bench_sync import measure_catch_up, measure_nothing_new
+from tests.bench.bench_verify import measure_verify
 from tests.bench.bench_wear import MESSAGES as WORN
 from tests.bench.bench_wear import SMALL, measure_wear
 from tests.bench.fill import add_delivered, open_store
@@ -56,6 +57,7 @@ def main() -> None:
         with open_store(folder / "wear") as store:
             add_delivered(store, WORN, pairs_a_commit=SMALL)
         figures += [Figure("— wear —"), *uvloop.run(measure_wear(folder / "wear"))]
+        figures += [Figure("— verify —"), *measure_verify(folder / "verify")]
         figures += uvloop.run(measure_events(folder / "events", options.rounds))
         figures += [Figure("— backup, export, import —"), *measure_portable(folder / "portable")]
     with tempfile.TemporaryDirectory(prefix="shine-bench-", dir=options.dir) as name:

@@ -19,6 +19,7 @@ from tests.bench import (
     bench_people,
     bench_portable,
     bench_sync,
+    bench_verify,
     bench_wear,
     measure,
 )
@@ -146,6 +147,13 @@ def test_the_first_page_of_a_chat(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         bench_people.fill_chats(store, {"short": 60, "long": 300})
     [figure] = uvloop.run(bench_people.measure_first_page(tmp_path))
     assert figure.met is not None
+
+
+def test_verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_verify, "ROUNDS", 1)
+    monkeypatch.setattr(bench_verify, "CEILING_SECONDS", 0.1)
+    figures = bench_verify.measure_verify(tmp_path, few=10, many=100)
+    assert [figure.met is not None for figure in figures] == [True, True]
 
 
 def test_the_figures() -> None:

@@ -160,3 +160,34 @@ def test_as_a_program(home, tmp_path):
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_without_a_target_it_goes_where_a_damaged_store_is_replaced_from(home, tmp_path):
+    assert home("backup", "--keep", "3") == 0
+    [made] = names(home.data / "backups")
+    assert home.shown == f"{home.data / 'backups' / made}\n"
+    assert (home.data / "backups").stat().st_mode & 0o777 == 0o700
+    home.config.write_text(home.config.read_text() + f'storage.backupDir = "{tmp_path / "vault"}"\n')
+    assert home("backup") == 0
+    assert len(names(tmp_path / "vault")) == 1
+    (tmp_path / "no").write_text("a file")
+    home.config.write_text(home.config.read_text().replace("vault", "no/vault"))
+    assert home("backup") == 1
+    assert "cannot be made (Not a directory): correct storage.backupDir" in home.said
+
+
+def test_a_damaged_store_goes_on_from_it(home):
+    assert home("backup") == 0
+    before = tables(home.store)
+    home.store.write_bytes(home.store.read_bytes()[:9000])
+    assert home("recover", "--from-backup") == 0, home.said
+    assert tables(home.store) == before
+
+
+def test_every_signature_of_the_copy_on_demand(home, tmp_path):
+    assert home("backup", "--verify", tmp_path / "copy.mdb") == 0, home.said
+    home.write((Table.READ_MARKS, b"alice\0carol\0\2", bytes(8)))
+    assert home("backup", tmp_path / "quick.mdb") == 0
+    assert home("backup", "--verify", tmp_path / "full.mdb") == 1
+    assert "things are not as they must be" in home.said and "run `shine-node verify`" in home.said
+    assert (tmp_path / "full.mdb").exists()

@@ -15,8 +15,8 @@ from tests.cli.program import LAUNCHER, run_program, write_config
 def test_help_names_every_command(capsys):
     assert run_command(["--help"]) == 0
     shown = capsys.readouterr().out
-    names = ("run", "init", "check", "demo", "user", "status", "reload", "backup", "restore", "export", "import")
-    names += ("account", "send", "inbox", "watch")
+    names = ("run", "init", "check", "demo", "user", "status", "reload", "backup", "restore", "recover", "verify")
+    names += ("export", "import", "account", "send", "inbox", "watch", "block")
     assert all(f"\n    {name} " in shown for name in names)
     assert run_command(["--version"]) == 0
     assert capsys.readouterr().out == f"shine-node {__version__}\n"

@@ -48,7 +48,7 @@ def test_every_option_reaches_its_attribute():
         "server.login": "n", "server.url": "wss://n.example/ws", "server.listen": [":1"], "server.dataDir": "d",
         "server.tlsCert": "c", "server.tlsKey": "k", "server.pool.caFile": "a", "registration.mode": "open",
         "delivery.scheduleSeconds": [0, 1], "log.level": "debug", "log.format": "json",
-        "server.pool.callerTimeoutSeconds": 36, "limits.maxFrameBytes": 1048577,
+        "server.pool.callerTimeoutSeconds": 36, "limits.maxFrameBytes": 1048577, "storage.whenDamaged": "stop",
         "limits.blockedPeers": ["bad"], "limits.blockedAddresses": ["192.0.2.7"],
     }  # fmt: skip
     table = {}

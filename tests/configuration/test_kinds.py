@@ -11,6 +11,7 @@ from shine_node.configuration.kinds import (
     DataDir,
     File,
     Flag,
+    Folder,
     MapSize,
     Number,
     Rising,
@@ -115,7 +116,7 @@ def test_secrets_are_not_shown():
     assert Secret(9).parse("geheim", AROUND) == "geheim"
 
 
-@pytest.mark.parametrize("kind", [File(), Credential("x"), DataDir()])
+@pytest.mark.parametrize("kind", [File(), Folder(), Credential("x"), DataDir()])
 def test_paths(kind):
     assert kind.parse("/abs/x", AROUND) == Path("/abs/x")
     assert kind.parse("rel/x", AROUND) == Path("/etc/node/rel/x")
@@ -127,7 +128,7 @@ def test_paths(kind):
 
 
 def test_an_empty_path():
-    assert File().parse("", AROUND) is None
+    assert File().parse("", AROUND) is Folder().parse("", AROUND) is None
     assert refusal(DataDir(), "") == "is empty"
 
 

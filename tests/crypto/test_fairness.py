@@ -37,3 +37,13 @@ def test_nothing_is_lost_and_each_source_keeps_its_order(steps: list[str | int])
     taken += queue.take(len(put))
     for source in "abc":
         assert [item for item in taken if item[0] == source] == [item for item in put if item[0] == source]
+
+
+def test_all_can_be_forgotten() -> None:
+    queue = FairQueue[int]()
+    for number in range(5):
+        queue.put(number % 2, number)
+    queue.clear()
+    assert (len(queue), queue.waiting_of(0), queue.take(9)) == (0, 0, [])
+    queue.put("new", 1)
+    assert queue.take(9) == [1]

@@ -20,6 +20,8 @@ from shine_node.peers.turns import Ending, Turn
 from shine_node.protocol.access import AccessRecord, AccessServer, record_payload
 from shine_node.protocol.errors import BadFields, BadRequestFormat, LinkLost, ServerBusy
 from shine_node.store.environment import Transaction
+from shine_node.store.layout import Table
+from shine_node.store.refill import begin_refill, list_refilling
 from shine_node.store.users import add_record
 from tests.delivery.rooms import run
 from tests.directory.houses import House, asked, cuts, house_in, record_of, refuses, soon
@@ -594,5 +596,38 @@ def test_of_too_many_peers_the_one_that_was_asked_longest_ago_is_forgotten(
             pull = pull_of(house)
             await soon(step(pull, [peers[0], peers[1], peers[2], peers[1], peers[2], peers[0]]))
             assert [len(afters(peer)) for peer in peers] == [2, 1, 1]
+
+    run(story())
+
+
+def test_a_store_that_is_refilled_takes_the_users_whom_both_have(tmp_path: Path) -> None:
+    """Those who were here alone before, too; nobody whom the peer does not have itself; only until it has told."""
+    alone = record_of("bob", OWN, time_ms=NOW - 9)
+    both = record_of("bob", OWN, "one")
+    stranger = record_of("mallory", OWN)
+    late = record_of("late", OWN, "one")
+
+    async def story() -> None:
+        peer = giving(alone, both, stranger, DAVE)
+        async with house_in(tmp_path, peer) as house:
+            house.takes_anyone = False
+            pull = pull_of(house)
+            await pull.run(place_of(peer), turn_of())
+            assert house.users.get("bob") is None, "without a refill nobody comes in by a peer"
+            await house.store.write(lambda txn: begin_refill(txn, ["one"]))
+            await house.store.write(lambda txn: txn.delete(Table.META, b"access_seq one"))
+            unvouched = pull_of(house, vouches=lambda login, record: False)
+            assert not unvouched._was_here(place_of(peer), both)
+            await pull.run(place_of(peer), turn_of())
+            assert house.users.records("bob") == [alone, both]
+            assert house.users.get("mallory") is None
+            with house.store.read() as txn:
+                assert list_refilling(txn) == []
+        peer = giving(alone, both, stranger, DAVE, late)
+        (tmp_path / "later").mkdir()
+        async with house_in(tmp_path / "later", peer) as house:
+            house.takes_anyone = False
+            await pull_of(house).run(place_of(peer), turn_of())
+            assert house.users.get("late") is None
 
     run(story())

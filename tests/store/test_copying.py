@@ -164,6 +164,8 @@ def test_what_is_no_whole_copy_is_refused(tmp_path: Path) -> None:
         with pytest.raises(StoreError, match=r"copy\.mdb"):
             check_copy(target)
     with pytest.raises(StoreError, match="is no store"):
+        check_copy(tmp_path)
+    with pytest.raises(StoreError, match="nothing"):
         check_copy(tmp_path / "nothing")
     with pytest.raises(StoreError, match="cannot be finished"):
         finish_copy(tmp_path / "nothing", 1)

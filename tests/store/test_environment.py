@@ -21,7 +21,7 @@ import pytest
 
 from shine_node.protocol.errors import InternalError, KeyConflict, ServerBusy, StaleRevision, StorageFull
 from shine_node.store import environment as environment_module
-from shine_node.store.environment import Job, Store, StoreError, Transaction
+from shine_node.store.environment import Job, Store, StoreDamaged, StoreError, Transaction
 from shine_node.store.files import MAX_READERS
 from shine_node.store.job_queue import LATER_SECONDS, MAX_JOBS_A_COMMIT, MAX_WAITING_BYTES, MAX_WAITING_JOBS
 from shine_node.store.layout import SCHEMA_VERSION, Table, pack_number
@@ -734,7 +734,7 @@ def test_a_file_that_is_no_store_is_refused_and_kept_as_it_is(tmp_path: Path) ->
     path = tmp_path / "shine.mdb"
     path.write_bytes(b"this is no store" * 1000)
     for _ in range(2):
-        with pytest.raises(StoreError, match="cannot be opened as a store"):
+        with pytest.raises(StoreDamaged, match="or it is no store at all"):
             Store(path, map_size=MAP_SIZE)
     assert path.read_bytes() == b"this is no store" * 1000
 
@@ -752,7 +752,7 @@ def test_a_damaged_page_is_told_at_the_start(tmp_path: Path) -> None:
     content[2 * 4096 :] = bytes(len(content) - 2 * 4096)  # all but the two pages that say where the others are
     path.write_bytes(content)
     for _ in range(2):
-        with pytest.raises(StoreError, match=r"shine\.mdb is damaged \(.*\): restore a backup"):
+        with pytest.raises(StoreDamaged, match=r"shine\.mdb is damaged \(.*\): restore a backup"):
             Store(path, map_size=MAP_SIZE)
 
 
@@ -760,7 +760,7 @@ def test_a_schema_that_is_no_number_is_told(tmp_path: Path) -> None:
     path = tmp_path / "shine.mdb"
     with opened(path) as store:
         store.write_now(put(b"schema", b"one"))
-    with pytest.raises(StoreError, match=r"shine\.mdb is damaged"):
+    with pytest.raises(StoreDamaged, match=r"shine\.mdb is damaged"):
         Store(path, map_size=MAP_SIZE)
 
 
@@ -1015,3 +1015,41 @@ def test_a_snapshot_has_the_number_of_the_last_commit_that_it_sees(tmp_path: Pat
             store.write_now(lambda txn, n=number: txn.put(Table.META, b"x", bytes([n])))  # type: ignore[misc]
             with store.read() as txn:
                 assert txn.snapshot() == store.position
+
+
+def damage_leaves(path: Path) -> None:
+    """Let every leaf of a store be none, also for the process that has it open."""
+    content = path.read_bytes()
+    with path.open("r+b") as file:
+        for page in range(2, len(content) // 4096):
+            if content[page * 4096 + 10] == 2:
+                file.seek(page * 4096 + 10)
+                file.write(b"\0\0")
+
+
+@pytest.mark.parametrize("how", ["reading", "writing"])
+def test_damage_that_is_met_while_it_is_open_ends_the_node(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    path = tmp_path / "shine.mdb"
+
+    async def story() -> None:
+        stop = asyncio.Event()
+        async with running(path, on_fatal=stop.set) as store:
+            await store.write(lambda txn: [txn.put(Table.META, b"%d" % number, bytes(500)) for number in range(99)])
+            assert store.damage == ""
+            damage_leaves(path)
+            for _ in range(2):
+                if how == "reading":
+                    with pytest.raises(StoreDamaged, match="is damaged"), store.read() as txn:
+                        txn.get(Table.META, b"5")
+                else:
+                    with pytest.raises(InternalError):
+                        await store.write(put(b"5"))
+            await asyncio.wait_for(stop.wait(), 30)
+            assert store.damage
+            with pytest.raises(lmdb.BadValsizeError), store.read() as txn:
+                txn.get(Table.META, b"")
+
+    run(story())
+    assert [record.message.partition(":")[0] for record in caplog.records] == ["the store is damaged, the node stops"]

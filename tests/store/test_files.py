@@ -5,13 +5,27 @@ from __future__ import annotations
 import fcntl
 import os
 import random
+import struct
 import subprocess
 import sys
 from pathlib import Path
 
+import lmdb
 import pytest
 
-from shine_node.store.files import MAX_READERS, READERS_BYTES, StoreError, is_disk_full, open_environment, take_lock
+from shine_node.store.files import (
+    MAX_READERS,
+    READERS_BYTES,
+    StoreDamaged,
+    StoreError,
+    StoreUnsuitable,
+    examine_file,
+    is_damage,
+    is_disk_full,
+    open_environment,
+    opening_error,
+    take_lock,
+)
 from tests.store.rooms import MAP_SIZE, greatest_file_size
 
 pytestmark = pytest.mark.core
@@ -94,7 +108,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_what_is_no_store_is_told_and_kept(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "shine.mdb"
     path.write_bytes(content)
-    with pytest.raises(StoreError, match=r"shine\.mdb cannot be opened as a store: "):
+    with pytest.raises(StoreDamaged, match=r"shine\.mdb is damaged \(.*\): restore a backup, or refill it"):
         open_environment(path, MAP_SIZE)
     assert path.read_bytes() == content
 
@@ -155,9 +169,55 @@ def test_an_interrupted_copy_is_told_and_kept(tmp_path: Path, share: float) -> N
                 txn.put(f"{number:04}".encode(), random.Random(number).randbytes(5000))
     size = int(path.stat().st_size * share)
     os.truncate(path, size)
-    with pytest.raises(StoreError, match=r"lacks [0-9]+ of its [0-9]+ pages: copy it again|cannot be opened"):
+    with pytest.raises(StoreDamaged, match=r"page [0-9]+ of [0-9]+ is cut off"):
         open_environment(path, MAP_SIZE)
     assert path.stat().st_size == size
+
+
+def test_an_interrupted_copy_is_looked_through_to_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "shine.mdb"
+    with open_environment(path, MAP_SIZE) as env:
+        table = env.open_db(b"table")
+        with env.begin(write=True, db=table) as txn:
+            for number in range(200):
+                txn.put(b"%04d" % number, bytes(500))
+    size = path.stat().st_size
+    os.truncate(path, size - 4096)
+    with pytest.raises(StoreDamaged):
+        open_environment(path, MAP_SIZE)
+    assert path.stat().st_size == size - 4096
+
+
+def test_a_store_of_another_machine_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "shine.mdb"
+    data = bytearray(9000)
+    data[16:20] = (0xBEEFC0DE).to_bytes(4, "big")
+    path.write_bytes(data)
+    with pytest.raises(StoreUnsuitable, match=r"cannot be used here: it was written on a machine of another kind"):
+        examine_file(path)
+    assert examine_file(tmp_path / "missing") is None
+
+
+def test_what_lmdb_says_of_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def corrupted(*arguments: object, **options: object) -> None:
+        raise lmdb.InvalidError("MDB_INVALID")
+
+    path = tmp_path / "shine.mdb"
+    monkeypatch.setattr(lmdb, "open", corrupted)
+    with pytest.raises(StoreDamaged, match="MDB_INVALID"):
+        open_environment(path, MAP_SIZE)
+    path.touch()
+    errors = {
+        lmdb.MapFullError("full"): "has no room: raise storage.mapSizeMiB",
+        lmdb.CorruptedError("corrupted"): "is damaged",
+        struct.error("short"): "is damaged",
+        lmdb.Error("EIO"): "cannot be opened as a store: EIO",
+    }
+    for error, text in errors.items():
+        assert text in str(opening_error(path, error))
+    with greatest_file_size(2**20):
+        assert "is full: make room" in str(opening_error(path, lmdb.Error("ENOSPC")))
+    assert not is_damage(lmdb.Error("EIO"))
 
 
 def test_whether_the_disk_is_full(tmp_path: Path) -> None:

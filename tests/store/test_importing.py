@@ -30,6 +30,7 @@ from shine_node.store.resync import all_resyncs, begin_resync, step_resync
 from shine_node.store.sessions import add_session, all_sessions, close_sessions
 from shine_node.store.settings import all_settings, get_setting, put_setting
 from shine_node.store.users import add_record, get_records, get_registration
+from shine_node.store.verifying.verify import verify_store
 from tests.store.rich import EVERYTHING, MEMORY, Step, do, found, steps
 from tests.store.rooms import (
     MIB,
@@ -138,6 +139,8 @@ def test_an_export_becomes_the_same_store_again(done: list[Step], later: list[St
             pass  # entries under a former server are in order, and the check knows nothing of that
         with two.read() as txn:
             check_indexes(txn)
+        report = verify_store(two, OWN, threads=1)
+        assert report.clean, report.first
 
 
 def terminal(store: Store) -> dict[tuple[ItemKey, tuple[bytes, bytes]], DeliveryState]:

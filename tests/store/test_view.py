@@ -9,8 +9,10 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from shine_node.store.environment import Store, StoreError
+from shine_node.store import view as view_module
+from shine_node.store.environment import Store, StoreDamaged, StoreError
 from shine_node.store.layout import SCHEMA_VERSION, Table, pack_number
+from shine_node.store.pages import DamagedPage
 from shine_node.store.view import open_view, view_store
 from tests.store.rooms import opened
 
@@ -68,7 +70,7 @@ def test_what_is_no_store_is_told(tmp_path: Path) -> None:
         pass
     text = tmp_path / "text"
     text.write_bytes(b"no store" * 1000)
-    with pytest.raises(StoreError, match="cannot be opened"), view_store(text):
+    with pytest.raises(StoreError, match="is damaged"), view_store(text):
         pass
     other = tmp_path / "other.mdb"
     lmdb.open(str(other), subdir=False).close()
@@ -109,3 +111,63 @@ def test_a_view_keeps_one_moment_while_the_store_grows(tmp_path: Path) -> None:
                 assert txn.get(Table.META, b"two") == bytes(20 * MIB)
         writer.stdin.close()
         assert writer.wait(timeout=30) == 0
+
+
+def test_damage_is_told_when_it_is_met(tmp_path: Path) -> None:
+    path = tmp_path / "shine.mdb"
+    store = Store(path, map_size=8 * MIB)
+    store.write_now(lambda txn: [txn.put(Table.META, b"%d" % number, bytes(500)) for number in range(99)])
+    store.close()
+    content = path.read_bytes()
+    with open_view(path, lock=False) as view:
+        view.check_pages()
+        with path.open("r+b") as file:
+            for page in range(2, len(content) // 4096):
+                if content[page * 4096 + 10] == 2:
+                    file.seek(page * 4096 + 10)
+                    file.write(b"\0\0")
+        with pytest.raises(StoreDamaged), view.read() as txn:
+            txn.get(Table.META, b"5")
+        with pytest.raises(StoreDamaged):
+            view.check_pages()
+        with pytest.raises(lmdb.BadValsizeError), view.read() as txn:
+            txn.get(Table.META, b"")
+    with pytest.raises(StoreDamaged), open_view(path):
+        pass
+
+
+def test_a_look_that_falls_between_two_commits_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "shine.mdb"
+    Store(path, map_size=8 * MIB).close()
+    head = view_module.read_file_head(path)
+    tries: list[int] = []
+
+    def unlucky(*arguments: object) -> None:
+        tries.append(1)
+        if len(tries) < 3:
+            raise DamagedPage("between two commits")
+
+    with open_view(path) as view:
+        monkeypatch.setattr(view_module, "check_snapshot", unlucky)
+        monkeypatch.setattr(view_module, "read_file_head", lambda path: head._replace(position=head.position + 2))
+        view.check_pages()
+        assert len(tries) == 3
+        monkeypatch.setattr(view_module, "TRIES", 2)
+        tries.clear()
+        with pytest.raises(StoreDamaged):
+            view.check_pages()
+
+
+def test_a_file_that_always_changes_is_opened_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "shine.mdb"
+    Store(path, map_size=8 * MIB).close()
+    head = view_module.read_file_head(path)
+    positions = iter(range(10**6))
+
+    def changed(path: Path) -> None:
+        raise StoreDamaged(path, "between two commits")
+
+    monkeypatch.setattr(view_module, "examine_file", changed)
+    monkeypatch.setattr(view_module, "read_file_head", lambda path: head._replace(position=next(positions)))
+    with open_view(path) as view, view.read() as txn:
+        assert txn.count(Table.META) == 1

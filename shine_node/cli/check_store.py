@@ -1,0 +1,28 @@
+"""What ``check`` finds of the store itself: whether the node can open it, and whether it was damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shine_node.cli.findings import Finding, Level, Situation
+from shine_node.clock import SystemClock
+from shine_node.control.recovery import damage_notice, store_file
+from shine_node.store.recovery.state import boot_id
+
+__all__ = ["PRODUCERS", "find_damaged_store"]
+
+
+def find_damaged_store(situation: Situation) -> list[Finding]:
+    """Look whether the store is damaged, as far as a start would see it."""
+    store = store_file(situation.config)
+    text, unusable = damage_notice(situation.config, now_ms=SystemClock().now_ms(), boot=boot_id())
+    if text:
+        return [Finding(Level.ERROR if unusable else Level.WARNING, "store", text)]
+    try:
+        size = store.stat().st_size
+    except OSError:
+        return []
+    return [Finding(Level.OK, "store", f"{store}, {size // 2**20} MiB")]
+
+
+PRODUCERS: tuple[Callable[[Situation], list[Finding]], ...] = (find_damaged_store,)

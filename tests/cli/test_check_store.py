@@ -1,0 +1,38 @@
+"""What ``check`` says of the store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shine_node.cli.check_store import PRODUCERS, find_damaged_store
+from shine_node.cli.findings import Level, Situation
+from shine_node.config import load_config
+from shine_node.store.recovery.state import State, write_state
+from tests.cli.program import write_config
+from tests.store.verifying.full import full_store
+
+
+@pytest.fixture
+def situation(tmp_path: Path) -> Situation:
+    path = write_config(tmp_path)
+    (tmp_path / "data").mkdir()
+    return Situation(load_config(path), path)
+
+
+def test_the_store(situation: Situation) -> None:
+    assert find_damaged_store in PRODUCERS
+    assert find_damaged_store(situation) == []
+    path = full_store(situation.config.server.data_dir)
+    [finding] = find_damaged_store(situation)
+    assert (finding.level, finding.subject) == (Level.OK, "store")
+    (path.parent / "shine.mdb.damaged-1").touch()
+    write_state(path, State(recovered_from="the backup x", kept="shine.mdb.damaged-1"))
+    [finding] = find_damaged_store(situation)
+    assert finding.level is Level.WARNING
+    assert "goes on with the backup x" in finding.text
+    path.write_bytes(path.read_bytes()[:9000])
+    [finding] = find_damaged_store(situation)
+    assert finding.level is Level.ERROR
+    assert "shine-node recover" in finding.text

@@ -1,0 +1,1 @@
+"""Tests of the rooms in which a node gets over a damaged store."""

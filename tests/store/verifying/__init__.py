@@ -1,0 +1,1 @@
+"""Tests of the rooms in which a store is verified and repaired."""
