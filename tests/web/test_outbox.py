@@ -191,8 +191,8 @@ def test_what_the_server_will_not_have_is_told_or_forgotten(browser: Web, tmp_pa
                 """() => {
                   const { request } = chat._link;
                   chat._link.request = async function (op, payload, ms) {
-                    if (op === "SendMessagePair") throw Object.assign(new Error("no"), { code: "FORBIDDEN", answered: true });
-                    return request.call(this, op, payload, ms);
+                    if (op !== "SendMessagePair") return request.call(this, op, payload, ms);
+                    throw Object.assign(new Error("no"), { code: "FORBIDDEN", answered: true });
                   };
                 }"""
             )

@@ -155,6 +155,7 @@ export class Database {
         transaction.oncomplete = resolve;
         transaction.onabort = () => reject(transaction.problem ?? transaction.error ?? new Error("aborted"));
       });
+      finished.catch(() => {}); // where `work` throws nobody waits for it
       const request = work(typeof stores === "string" ? transaction.objectStore(stores) : null, transaction);
       await within(LIMIT_MS, finished, "the store");
       return request?.result;
