@@ -116,6 +116,7 @@ export class Outbox {
     await this.load();
     this._turn = signal;
     this._resting.clear();
+    this._stuck = undefined; // what the tab before has told is over, too
     this._sayStuck();
     this._kick();
     await ended;
