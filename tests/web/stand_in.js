@@ -10,7 +10,7 @@ export class ChatError extends Error {
 
 const DEFAULTS = {
   secure: true, login: "alice", link: "online", problem: null, registration: "open", chats: {}, users: [], page: 50,
-  settings: {}, delay: 0, failing: {}, sessions: null, blocked: [], openFails: null, description: "A server for tests", long: {},
+  settings: {}, delay: 0, failing: {}, unsent: { messages: 0, drafts: 0 }, sessions: null, blocked: [], openFails: null, description: "A server for tests", long: {},
 };
 
 const copy = (value) => JSON.parse(JSON.stringify(value));
@@ -156,8 +156,10 @@ export class Chat extends EventTarget {
   }
 
   async send(peer, text) {
+    if (this.scenario.failing.send) return this.act("send", peer, text);
     const message = this.add(peer, { out: true, text, state: "waiting", read: false });
     await this.act("send", peer, text);
+    this.setDraft(peer, "");
     if (this.link === "online") setTimeout(() => this.set(peer, message.key, { state: "accepted" }), this.scenario.delay);
     return message;
   }
@@ -198,6 +200,13 @@ export class Chat extends EventTarget {
     this.set(message.peer, message.key, { state: "waiting" });
     if (this.link === "online") setTimeout(() => this.set(message.peer, message.key, { state: "delivered" }), this.scenario.delay);
   }
+
+  async discard(message) {
+    await this.act("discard", message.key);
+    this.set(message.peer, message.key, { state: "delivered", problem: null, refused: null });
+  }
+
+  unsent() { return this.scenario.unsent; }
 
   async read(peer, message) {
     this.reads.push([peer, message.key, message.timeMs]);

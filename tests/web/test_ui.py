@@ -241,7 +241,103 @@ def test_what_the_server_refuses_says_why(ui: Ui) -> None:
     ui.show(story, {"chats": {"bob": [refused]}}, "#/chat/bob")
 
 
+@pytest.mark.parametrize(
+    ("refused", "text", "asks"),
+    [
+        ("message", "Not sent. The message is too long.", True),
+        ("edit", "The edit was not sent. The message is too long.", True),
+        ("tombstone", "Not deleted. The message is too long.", False),
+    ],
+)
+def test_what_was_refused_is_sent_again_or_discarded(ui: Ui, refused: str, text: str, asks: bool) -> None:
+    async def story(page: Page) -> None:
+        key = await page.evaluate("standIn.messages('bob')[0].key")
+        message = page.locator(".message")
+        await expect(message.locator(".trouble-text")).to_have_text(text)
+        await message.get_by_role("button", name="Send again").click()
+        await expect(message.locator(".trouble")).to_have_count(0)
+        assert await calls(page, "resend") == [[key]]
+        await page.evaluate("key => standIn.set('bob', key, { state: 'refused' })", key)
+        await message.click(button="right")
+        await expect(page.get_by_role("menuitem", name="Send again")).to_be_visible()
+        await page.get_by_role("menuitem", name="Discard").click()
+        if asks:
+            await page.get_by_role("button", name="Cancel").click()
+            assert await calls(page, "discard") == []
+            await message.get_by_role("button", name="Discard").click()
+            await page.get_by_role("dialog").get_by_role("button", name="Discard").click()
+        await expect(message.locator(".trouble")).to_have_count(0)
+        assert await calls(page, "discard") == [[key]]
+
+    one = sent("hello", read=True, state="refused", problem="TOO_LARGE", refused=refused)
+    ui.show(story, {"chats": {"bob": [one]}}, "#/chat/bob")
+
+
 # Writing
+
+
+def test_the_draft_stays_until_the_message_is_kept(ui: Ui) -> None:
+    async def story(page: Page) -> None:
+        field = page.get_by_label("Message to bob")
+        await page.keyboard.type("hello")
+        await eventually(page, "standIn.draft('bob') === 'hello'")
+        await page.evaluate(
+            """() => {
+                standIn.send = (peer, text) => new Promise((resolve, reject) => {
+                    globalThis.keep = () => { standIn.setDraft(peer, ""); resolve(); };
+                    globalThis.fail = () => reject(Object.assign(new Error("full"), { code: "NO_STORE" }));
+                });
+            }"""
+        )
+        await page.keyboard.press("Enter")
+        await expect(field).to_have_value("")
+        await page.keyboard.type("more")
+        await page.evaluate("dispatchEvent(new PageTransitionEvent('pagehide'))")
+        await page.wait_for_timeout(600)  # more than after which a draft is kept
+        assert await page.evaluate("standIn.draft('bob')") == "hello"
+        await page.evaluate("keep()")
+        await eventually(page, "standIn.draft('bob') === 'more'")
+        await expect(field).to_have_value("more")
+        await page.keyboard.press("Enter")
+        await page.keyboard.type("and more")
+        await page.evaluate("fail()")
+        await expect(page.locator(".note")).to_contain_text("storage for this page does not work")
+        await expect(field).to_have_value("more\nand more")
+        await eventually(page, "standIn.draft('bob') === 'more\\nand more'")
+
+    ui.show(story, {"chats": {"bob": []}}, "#/chat/bob")
+
+
+def test_an_edit_stays_in_the_field_until_it_is_kept(ui: Ui) -> None:
+    async def story(page: Page) -> None:
+        field = page.get_by_label("Message to bob")
+        await page.keyboard.press("ArrowUp")
+        await page.evaluate(
+            """() => {
+                standIn.edit = (message, text) => {
+                    standIn.calls.push(["edit", message.key, text]);
+                    return new Promise((resolve, reject) => {
+                        globalThis.keep = resolve;
+                        globalThis.fail = () => reject(Object.assign(new Error("full"), { code: "NO_STORE" }));
+                    });
+                };
+            }"""
+        )
+        await field.fill("hello, bob")
+        await field.press("Enter")
+        await field.press("Enter")  # it is on its way already
+        await expect(field).to_have_value("hello, bob")
+        await page.evaluate("fail()")
+        await expect(page.locator(".note")).to_contain_text("storage for this page does not work")
+        await expect(page.locator(".edit-bar")).to_be_visible()
+        await expect(field).to_have_value("hello, bob")
+        await field.press("Enter")
+        await page.evaluate("keep()")
+        await expect(page.locator(".edit-bar")).to_be_hidden()
+        await expect(field).to_have_value("")
+        assert [text for _, text in await calls(page, "edit")] == ["hello, bob", "hello, bob"]
+
+    ui.show(story, {"chats": {"bob": [sent("hello")]}}, "#/chat/bob")
 
 
 def test_a_message_is_sent_edited_and_deleted_for_both(ui: Ui) -> None:

@@ -174,6 +174,40 @@ def test_logging_out_asks_and_forgets(ui: Ui, saved: bool, warning: str) -> None
     ui.show(story, {"chats": chats, "settings": {"recoverySaved": saved}}, "#/settings")
 
 
+@pytest.mark.parametrize(
+    ("unsent", "link", "told", "untold"),
+    [
+        ((0, 0), "online", [], ["will be lost", "server is not told"]),
+        (
+            (1, 2),
+            "online",
+            ["1 message was not sent and will be lost", "2 drafts will be lost"],
+            ["server is not told"],
+        ),
+        ((2, 0), "offline", ["2 messages were not sent and will be lost", "server is not told"], ["draft"]),
+    ],
+)
+def test_logging_out_says_what_would_be_lost(
+    ui: Ui, unsent: tuple[int, int], link: str, told: list[str], untold: list[str]
+) -> None:
+    async def story(page: Page) -> None:
+        section = page.get_by_role("region", name="Leave this browser")
+        await expect(section.get_by_text("Closes this session")).to_have_count(1 if link == "online" else 0)
+        await page.get_by_role("button", name="Log out").click()
+        dialog = page.get_by_role("dialog")
+        for text in told:
+            await expect(dialog).to_contain_text(text)
+        for text in untold:
+            await expect(dialog).not_to_contain_text(text)
+        await dialog.get_by_role("button", name="Cancel").click()
+        assert await calls(page, "logOut") == []
+        await page.evaluate("standIn.setLink('online')")
+        await expect(section.get_by_text("Closes this session")).to_be_visible()
+
+    messages, drafts = unsent
+    ui.show(story, {"link": link, "unsent": {"messages": messages, "drafts": drafts}}, "#/settings")
+
+
 def test_a_closed_session_can_be_opened_again(ui: Ui) -> None:
     async def story(page: Page) -> None:
         await page.evaluate(

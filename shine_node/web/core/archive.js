@@ -5,8 +5,8 @@ import { chatRange } from "./db.js";
 const KEPT = 200; // messages of a chat
 const SLACK = 50;
 
-const rowOf = (peer, { baseKey, out, timeMs, nonce, revisionMs, blob, deleted, deliveryState }) =>
-  ({ peer, baseKey, out, timeMs, nonce, revisionMs, blob, deleted, deliveryState });
+const rowOf = (peer, { baseKey, out, timeMs, nonce, revisionMs, blob, deleted, deliveryState, edited }) =>
+  ({ peer, baseKey, out, timeMs, nonce, revisionMs, blob, deleted, deliveryState, edited });
 
 const keyOf = ({ peer, timeMs, baseKey }) => [peer, timeMs, baseKey];
 

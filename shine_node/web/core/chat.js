@@ -48,7 +48,12 @@ export class Chat extends EventTarget {
 
   get state() {
     const account = this._identity ? { login: this._identity.login } : null;
-    return { account, link: this._link.state, since: this._link.since, problem: this._problem ?? this._clockProblem };
+    return { account, link: this._link.state, since: this._link.since, problem: this._problem ?? this._clockProblem ?? this._sendProblem };
+  }
+
+  get _sendProblem() {
+    const code = this._messages?.stuck;
+    return code ? { code, message: "what was written cannot be sent now" } : null;
   }
 
   async open() {
@@ -130,7 +135,16 @@ export class Chat extends EventTarget {
   }
 
   async resend(message) {
-    return this._needMessages().edit(message, message.text);
+    return this._needMessages().resend(message);
+  }
+
+  async discard(message) {
+    return this._needMessages().discard(message);
+  }
+
+  // {messages, drafts}: how many of them would be lost with this browser.
+  unsent() {
+    return this._messages?.unsent() ?? { messages: 0, drafts: 0 };
   }
 
   async read(peer, message) {

@@ -82,6 +82,41 @@ export class Database {
     });
   }
 
+  // Puts a value into one store and removes a key from another, both or neither; returns the key of the value.
+  move(to, value, from, key) {
+    return this._run([to, from], "readwrite", (_, transaction) => {
+      transaction.objectStore(from).delete(key);
+      return transaction.objectStore(to).put(value);
+    });
+  }
+
+  // Reads a value (without a key: all) and writes in the same transaction what `decide` makes of it: {put: values, remove:
+  // keys}, or null for nothing. Returns the keys of what was put, or null. Nothing is written where `decide` throws.
+  revise(store, key, decide) {
+    return this._run(store, "readwrite", (place, transaction) => {
+      const done = { result: null };
+      const read = key === null ? place.getAll() : place.get(key);
+      const write = ({ put = [], remove = [] }) => {
+        done.result = [];
+        for (const one of remove) place.delete(one);
+        put.forEach((value, at) => {
+          const written = place.put(value);
+          written.onsuccess = () => (done.result[at] = written.result);
+        });
+      };
+      read.onsuccess = () => {
+        try {
+          const decided = decide(read.result);
+          if (decided) write(decided);
+        } catch (problem) {
+          transaction.problem = problem;
+          transaction.abort();
+        }
+      };
+      return done;
+    });
+  }
+
   // Writes those values of one store that `counts(value, stored)` prefers to what is stored under their keys.
   merge(store, values, keyOf, counts) {
     return this._run(store, "readwrite", (place) => {
@@ -112,18 +147,31 @@ export class Database {
   }
 
   async _run(stores, mode, work) {
+    const durability = [stores].flat().some((name) => DURABLE.has(name)) ? "strict" : "relaxed";
+    let transaction = null;
     try {
-      const transaction = this._idb.transaction(stores, mode, { durability: DURABLE.has(stores) ? "strict" : "relaxed" });
+      transaction = this._idb.transaction(stores, mode, { durability });
       const finished = new Promise((resolve, reject) => {
         transaction.oncomplete = resolve;
-        transaction.onabort = () => reject(transaction.error ?? new Error("aborted"));
+        transaction.onabort = () => reject(transaction.problem ?? transaction.error ?? new Error("aborted"));
       });
+      finished.catch(() => {}); // where `work` throws nobody waits for it
       const request = work(typeof stores === "string" ? transaction.objectStore(stores) : null, transaction);
       await within(LIMIT_MS, finished, "the store");
       return request?.result;
     } catch (problem) {
+      abandon(transaction);
       throw failed(problem);
     }
+  }
+}
+
+// What was given up must not be done later all the same: its caller says that it was not.
+function abandon(transaction) {
+  try {
+    transaction?.abort();
+  } catch {
+    // It has ended, or is being written just now.
   }
 }
 

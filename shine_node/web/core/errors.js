@@ -4,13 +4,16 @@
 const RETRYABLE = new Set(["RATE_LIMITED", "SERVER_BUSY", "STORAGE_FULL", "INTERNAL_ERROR", "OFFLINE", "TIMED_OUT"]);
 
 export class ChatError extends Error {
-  // retryAfterMs: how long the server asks to wait; closeCode: of the WebSocket that ended before the answer.
-  constructor(code, message = code, { retryAfterMs = 0, closeCode = 0 } = {}) {
+  // retryAfterMs: how long the server asks to wait; answered: whether it is the server's answer to this very request;
+  // closeCode: of the WebSocket that ended before the answer; alone: whether no other request of its kind waited then.
+  constructor(code, message = code, { retryAfterMs = 0, answered = false, closeCode = 0, alone = false } = {}) {
     super(message);
     this.name = "ChatError";
     this.code = code;
     this.retryAfterMs = retryAfterMs;
+    this.answered = answered;
     this.closeCode = closeCode;
+    this.alone = alone;
   }
 
   get retryable() {

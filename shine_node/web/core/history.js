@@ -61,6 +61,7 @@ export class ChatHistory {
     if (known && isProven(known)) {
       if (!isProven(entry) || known.revisionMs > entry.revisionMs) return known;
       const same = known.blob && entry.blob && equal(known.blob, entry.blob);
+      if (same && entry.edited === undefined) entry = { ...entry, edited: known.edited };
       if (!same && !listed && known.revisionMs === entry.revisionMs && !replaces(entry, known)) return known;
     }
     if (isProven(entry) && entry.revisionMs) this._edited.set(entry.baseKey, entry);

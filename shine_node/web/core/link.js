@@ -111,7 +111,7 @@ export class Link extends EventTarget {
     const socket = this._socket;
     if (socket?.readyState !== WebSocket.OPEN) throw new ChatError("OFFLINE", "there is no connection");
     const requestId = String(++this._lastId);
-    const answered = new Promise((resolve, reject) => this._pending.set(requestId, { resolve, reject }));
+    const answered = new Promise((resolve, reject) => this._pending.set(requestId, { op, resolve, reject }));
     try {
       socket.send(JSON.stringify({ op, requestId, payload }));
       return await within(ms, answered, op);
@@ -177,7 +177,10 @@ export class Link extends EventTarget {
     socket?.close();
     const waiting = [...this._pending.values()];
     this._pending.clear();
-    for (const { reject } of waiting) reject(new ChatError("OFFLINE", "the connection was lost", { closeCode }));
+    for (const { op, reject } of waiting) {
+      const alone = waiting.filter((other) => other.op === op).length === 1;
+      reject(new ChatError("OFFLINE", "the connection was lost", { closeCode, alone }));
+    }
   }
 
   _take(data) {
@@ -198,7 +201,7 @@ export class Link extends EventTarget {
     if (frame.ok === true) waiting.resolve(payload);
     else {
       const code = typeof frame.error === "string" ? frame.error : "INTERNAL_ERROR";
-      waiting.reject(new ChatError(code, frame.message, { retryAfterMs: Number(payload.retryAfterMs) || 0 }));
+      waiting.reject(new ChatError(code, frame.message, { answered: true, retryAfterMs: Number(payload.retryAfterMs) || 0 }));
     }
   }
 

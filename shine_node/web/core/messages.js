@@ -8,8 +8,9 @@ import { Feed } from "./feed.js";
 import { History, isProven } from "./history.js";
 import { pauseMs } from "./link.js";
 import { baseKey, isLogin, loginKey, parseBaseKey } from "./logins.js";
-import { Outbox } from "./outbox.js";
+import { anew, Outbox } from "./outbox.js";
 import { lastOf, messagesOf } from "./overlay.js";
+import { discarded, edited, mayArrive, removed } from "./own.js";
 import { People } from "./people.js";
 import { Reader, rowOfCopy } from "./reading.js";
 import { SEAL_BYTES } from "./seal.js";
@@ -35,6 +36,11 @@ export class Messages {
       changed: (item) => this._outboxChanged(item),
       accepted: (item, deliveryState) => this._sent(item, deliveryState),
       refused: (item, code) => this._refused(item, code),
+      timed: (item) => this._timed(item),
+      stuck: (code) => {
+        this._tell({ kind: "stuck", code });
+        this._isStuck(code);
+      },
     });
     this._feed = new Feed({
       link,
@@ -47,7 +53,9 @@ export class Messages {
       hasReceipt: (chat) => this._outbox.ofChat(chat.key).some(({ kind }) => kind === "receipt"),
     });
     this.drafts = new Map();
+    this.stuck = null; // the code of what keeps messages from being sent for long
     this._opened = []; // chats, the one opened last first
+    this._givenMs = new Map(); // chat → the time given last to something new
   }
 
   async load() {
@@ -135,42 +143,85 @@ export class Messages {
     return chat.listed ? (await this._unlessOffline(this._feed.older(chat))) ?? true : false;
   }
 
+  // Resolves once it is kept in this browser, in the same step as the chat's draft is not any more.
   async send(peer, text) {
     checkLength(text);
-    const chat = this._chat(peer);
-    await this._archive.loadChat(chat); // else it would be gone from what is shown as soon as the server has it
-    const from = this._identity.login, to = chat.peer, nonce = newNonce();
-    // A clock that is a little late must not put an answer before what it answers.
-    const now = this._clock(), newest = this.of(chat.key).at(-1)?.timeMs ?? 0;
-    const timeMs = newest < now + LEAD_MS ? Math.max(now, newest + 1) : now;
-    const key = baseKey(from, to, timeMs, nonce);
-    await this._outbox.add({ kind: "message", peer: chat.key, to, baseKey: key, timeMs, nonce, revisionMs: 0 }, text);
-    return this.of(chat.key).find((message) => message.key === key);
+    const chat = this._chat(peer), fresh = this._fresh(chat);
+    // Else it would be gone from what is shown as soon as the server has it. What was kept is not needed for writing.
+    const loaded = this._archive.loadChat(chat).catch(() => {});
+    await this._outbox.add({ kind: "message", peer: chat.key, to: chat.peer, ...fresh, text }, { ofDraft: true });
+    if (this.drafts.has(chat.key)) {
+      this._drafted(chat.key, "");
+      this._tell({ kind: "draft", peer: chat.key, text: "" });
+    }
+    await loaded;
+    this._chatChanged(chat);
+    return this.of(chat.key).find((message) => message.key === fresh.baseKey);
   }
 
-  // Another text, or the same one once more: a new revision; in place of a message that was refused, a new message.
+  // Another text, or the same one once more.
   async edit({ peer, key }, text) {
     checkLength(text);
-    const { chat, message, items } = this._own(peer, key);
-    const refused = items.find((item) => item.kind === "message" && item.code);
-    if (refused) {
-      const anew = { incoming: null, outgoing: null, text, shown: text, code: null };
-      await this._outbox.replace(refused, anew);
-      return;
-    }
-    const { timeMs, nonce } = parseBaseKey(key);
-    const revisionMs = Math.max(this._clock(), timeMs + 1, message.revisionMs + 1);
-    await this._outbox.add({ kind: "edit", peer: chat.key, to: chat.peer, baseKey: key, timeMs, nonce, revisionMs }, text);
+    const { chat } = this._own(peer, key);
+    const edit = (arriving) => {
+      const before = messagesOf(chat, arriving).find((message) => message.key === key);
+      const { timeMs, nonce } = parseBaseKey(key);
+      const changed = !before || before.edited || text !== before.text;
+      const revisionMs = this._revisionMs(timeMs, before);
+      return { kind: "edit", peer: chat.key, to: chat.peer, baseKey: key, timeMs, nonce, revisionMs, edited: changed };
+    };
+    await this._outbox.revise((all) => edited(all, key, text, { fresh: () => this._fresh(chat), edit }));
   }
 
   async remove({ peer, key }) {
-    const { chat, items } = this._own(peer, key);
-    const refused = items.find((item) => item.kind === "message" && item.code);
-    if (refused) {
-      for (const item of items) await this._outbox.replace(item, null); // no server has it
-      return;
-    }
-    await this._outbox.add({ kind: "tombstone", peer: chat.key, to: chat.peer, baseKey: key, timeMs: this._clock() });
+    const { chat } = this._own(peer, key);
+    const tombstone = { kind: "tombstone", peer: chat.key, to: chat.peer, baseKey: key, timeMs: this._clock(), text: null };
+    await this._outbox.revise((all) => removed(all, key, tombstone));
+  }
+
+  // What was refused, or did not arrive, once more.
+  async resend({ peer, key }) {
+    const { message } = this._own(peer, key);
+    if (message.refused === "tombstone") await this.remove(message);
+    else await this.edit(message, message.text);
+  }
+
+  // Gives up what was refused of a message.
+  async discard({ peer, key }) {
+    this._own(peer, key);
+    await this._outbox.revise((all) => discarded(all, key));
+  }
+
+  // How many messages and drafts are in this browser alone.
+  unsent() {
+    const waiting = this._outbox.items.filter(({ kind }) => kind !== "receipt");
+    return { messages: new Set(waiting.map(({ baseKey }) => baseKey)).size, drafts: this.drafts.size };
+  }
+
+  // Time, nonce and key of a message that is written now.
+  _fresh(chat) {
+    const now = this._clock(), nonce = newNonce();
+    // A clock that is a little late must not put an answer before what it answers, nor a message before the one before it.
+    const before = [lastOf(chat, this._outbox.ofChat(chat.key))?.timeMs ?? 0, this._givenMs.get(chat.key) ?? 0];
+    const timeMs = Math.max(now, ...before.filter((ms) => ms < now + LEAD_MS).map((ms) => ms + 1));
+    this._givenMs.set(chat.key, timeMs);
+    return { timeMs, nonce, revisionMs: 0, baseKey: baseKey(this._identity.login, chat.peer, timeMs, nonce) };
+  }
+
+  _revisionMs(timeMs, before) {
+    return Math.max(this._clock(), timeMs + 1, (before?.revisionMs ?? 0) + 1);
+  }
+
+  // An item that is about to be signed. What was written by a clock that has been set right since is of now: no server
+  // takes what is far ahead.
+  _timed(item) {
+    if (Math.max(item.timeMs, item.revisionMs ?? 0) <= this._clock() + LEAD_MS) return item;
+    const chat = this._chat(item.peer);
+    if (item.kind === "message") return { ...item, ...this._fresh(chat) };
+    if (item.kind !== "edit") return { ...item, timeMs: this._clock() };
+    const arriving = this._outbox.ofChat(chat.key).filter(mayArrive);
+    const before = messagesOf(chat, arriving).find(({ key }) => key === item.baseKey);
+    return { ...item, revisionMs: this._revisionMs(item.timeMs, before) };
   }
 
   // A receipt is signed: only for a message that was proven and shown, and with the time and key of its container.
@@ -181,9 +232,9 @@ export class Messages {
     this._feed.read(chat, timeMs);
     this._tell({ kind: "read", peer: chat.key, timeMs });
     // A receipt covers those before it: one that still waits need not be sent.
-    const waiting = this._outbox.ofChat(chat.key).filter((item) => item.kind === "receipt");
-    await this._outbox.add({ kind: "receipt", peer: chat.key, to: chat.peer, baseKey, timeMs: this._clock() });
-    for (const item of waiting) await this._outbox.replace(item, null);
+    const receipt = anew({ kind: "receipt", peer: chat.key, to: chat.peer, baseKey, timeMs: this._clock(), text: null });
+    const isBefore = (item) => item.kind === "receipt" && item.peer === chat.key;
+    await this._outbox.revise((all) => ({ put: [receipt], remove: all.filter(isBefore) }));
   }
 
   setDraft(peer, text) {
@@ -203,7 +254,8 @@ export class Messages {
       await this._outbox.reload();
       await this._showWaiting();
       this._chatChanged(this._chat(peer));
-    } else if (kind === "sent") await this._accepted(detail.item, detail.deliveryState);
+    } else if (kind === "stuck") this._isStuck(detail.code);
+    else if (kind === "sent") await this._accepted(detail.item, detail.deliveryState);
   }
 
   _drafted(key, text) {
@@ -218,12 +270,12 @@ export class Messages {
     return this._history.chat(peer);
   }
 
-  // A message of one's own, as it is shown now, and what of it waits.
+  // A message of one's own, as it is shown now.
   _own(peer, key) {
     const chat = this._chat(peer);
     const message = this.of(peer).find((one) => one.key === key);
     if (!message?.out || message.deleted) throw new ChatError("FORBIDDEN", "only what one has written oneself can be changed");
-    return { chat, message, items: this._outbox.ofChat(chat.key).filter((item) => item.baseKey === key) };
+    return { chat, message };
   }
 
   // Offline is no failure: what is in the store is shown, and the rest comes after the next reconnect.
@@ -237,8 +289,20 @@ export class Messages {
   }
 
   _chatChanged(chat) {
+    this._dropOutdated(chat);
     this._changed("messages", chat.key);
     this._changed("dialogs");
+  }
+
+  // What was refused has no message to be seen on where another device has removed it, or edited it since.
+  _dropOutdated(chat) {
+    const isOver = ({ kind, baseKey: key, code, revisionMs }) => {
+      const known = code ? chat.known(key) : null;
+      return known && (known.deleted || (kind === "edit" && known.revisionMs > revisionMs));
+    };
+    if (!this._outbox.ofChat(chat.key).some(isOver)) return;
+    const ofChat = (item) => item.peer === chat.key && isOver(item);
+    this._outbox.revise((all) => ({ remove: all.filter(ofChat) })).catch(() => {}); // then with the next change
   }
 
   _outboxChanged({ peer }) {
@@ -247,8 +311,7 @@ export class Messages {
   }
 
   async _sent(item, deliveryState) {
-    const { shown, ...told } = item;
-    this._tell({ kind: "sent", peer: item.peer, item: told, deliveryState });
+    this._tell({ kind: "sent", peer: item.peer, item, deliveryState });
     await this._accepted(item, deliveryState);
   }
 
@@ -257,29 +320,37 @@ export class Messages {
     const blob = item.outgoing;
     if (item.kind === "message" || item.kind === "edit") {
       const chat = this._chat(item.peer), container = parseContainer(blob);
-      const text = item.shown ?? (await this._reader.text(container)).text;
-      const entry = { ...rowOfCopy(container, blob, deliveryState), signature: container.signature, text, problem: null };
+      const text = item.text ?? (await this._reader.text(container)).text;
+      const known = item.edited === false ? { text, problem: null, edited: false } : { text, problem: null };
+      const entry = { ...rowOfCopy(container, blob, deliveryState), signature: container.signature, ...known };
       if (chat.put(entry)) this._archive.save(chat, [chat.entries.get(entry.baseKey) ?? entry]);
-      // An edit can be accepted where the message itself was refused, which is of no use any more then.
-      const useless = this._outbox.items.find((other) => other.code && other.baseKey === item.baseKey);
-      if (useless) await this._outbox.replace(useless, null);
       this._chatChanged(chat);
     } else await this._feed.copy(item.to, blob, deliveryState);
+    // An edit, or a tombstone, can be accepted where the message itself was refused, which is of no use any more then.
+    const useless = (other) => other.code && other.kind !== "receipt" && other.baseKey === item.baseKey;
+    if (item.kind !== "receipt" && this._outbox.items.some(useless)) {
+      await this._outbox.revise((all) => ({ remove: all.filter(useless) }));
+    }
   }
 
-  // What the server will not have, or what is older than what another device has sent. Nobody misses a receipt.
-  _refused(item, code) {
-    if (code === "STALE_REVISION" || code === "KEY_CONFLICT") this._feed.refresh(this._chat(item.peer)).catch(() => {});
-    else if (item.kind === "edit" || item.kind === "tombstone") this._failed(new ChatError(code, `${item.kind} to ${item.to}: refused by the server`));
+  // What the server will not have stays on its message. Of edits the newest stands, another device's too; and nobody
+  // misses a receipt.
+  _refused({ kind, peer }, code) {
+    if (code === "STALE_REVISION" || code === "KEY_CONFLICT") this._feed.refresh(this._chat(peer)).catch(() => {});
+    return kind !== "receipt" && !(kind === "edit" && code === "STALE_REVISION");
   }
 
-  // The texts of what waits since before this tab was loaded, or was written in another one.
+  _isStuck(code) {
+    this.stuck = code;
+    this._changed("state");
+  }
+
+  // What waits since before this tab was loaded, or was written in another one. An earlier page kept some texts sealed only.
   async _showWaiting() {
     for (const item of this._outbox.items) {
       this._history.chat(item.to);
-      if (item.shown !== null) continue;
-      if (item.kind !== "message" && item.kind !== "edit") continue;
-      item.shown = item.text ?? (await this._reader.text(parseContainer(item.outgoing))).text;
+      const sealed = item.text === null && (item.kind === "message" || item.kind === "edit");
+      if (sealed) item.text = (await this._reader.text(parseContainer(item.outgoing))).text;
     }
   }
 }

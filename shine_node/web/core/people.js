@@ -45,13 +45,6 @@ export class People {
     }
   }
 
-  // A person for whom something can be sealed without asking anybody, or null.
-  async atHand(login) {
-    const found = await this.remembered(login);
-    if (!found || found.problem) return null;
-    return !this._link.online || Date.now() - found.checkedMs < FRESH_MS ? found : null;
-  }
-
   // Whether some record of a person's allows this check; asks once more where the keys that are known do not fit.
   async verifiedBy(login, timeMs, check) {
     const known = await this.find(login);

@@ -10,7 +10,8 @@ const BAD = "bad-signature";
 const STATES = new Set(["accepted", "delivered", "failed"]);
 
 // An entry of a chat, as history.js holds it: {baseKey, out, timeMs, nonce, revisionMs, signature, blob, deleted,
-// deliveryState, text, problem}. A `row` is the same without text and problem: what is stored, and what a server lists.
+// deliveryState, text, problem, edited (false: this device knows that its newer revision says the same)}. A `row` is the
+// same without text and problem: what is stored, and what a server lists.
 
 // One of the delivery states, or null for what is none.
 export function deliveryOf(state) {

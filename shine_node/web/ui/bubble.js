@@ -47,25 +47,32 @@ function isoTime(timeMs) {
   return Math.abs(timeMs) <= 8.64e15 ? new Date(timeMs).toISOString() : null;
 }
 
+// By what was refused of a message that the server has.
+const REFUSED = { edit: "tick.refusedEdit", tombstone: "tick.refusedRemoval" };
+
 function trouble(message, actions) {
   const kind = tickOf(message);
   if (kind !== "failed" && kind !== "refused") return null;
-  const text = kind === "failed" ? t("tick.failed") : t("tick.refused", { reason: errorText(message.problem ?? "") });
+  const text = kind === "failed"
+    ? t("tick.failed")
+    : t(REFUSED[message.refused] ?? "tick.refused", { reason: errorText(message.problem ?? "") });
+  const offer = (name, act) => button(t(name), "link", () => act(message), { tabindex: "-1" });
   return h(
     "p", { class: "trouble" }, failedSign(), h("span", { class: "trouble-text" }, text),
-    message.text === null ? null : button(t("message.resend"), "link", () => actions.resend(message), { tabindex: "-1" }),
+    message.text === null && message.refused !== "tombstone" ? null : offer("message.resend", actions.resend),
+    kind === "refused" ? offer("message.discard", actions.discard) : null,
   );
 }
 
 // All that the look of a message depends on. A text is compared as it is: the same string costs nothing.
 function sameLook(one, other) {
-  return one !== undefined && ["text", "state", "read", "edited", "deleted", "revisionMs", "timeMs", "problem", "out", "plain"]
+  return one !== undefined && ["text", "state", "read", "edited", "deleted", "revisionMs", "timeMs", "problem", "refused", "out", "plain"]
     .every((name) => one[name] === other[name]);
 }
 
 /**
  * A message as a list item that can have the focus. `update` draws it again where it changed; `actions` are those of
- * the chat: {any(message), menu(message, {anchor, back, fold}), resend(message)}.
+ * the chat: {any(message), menu(message, {anchor, back, fold}), resend(message), discard(message)}.
  */
 export class Bubble {
   constructor(actions, peer) {

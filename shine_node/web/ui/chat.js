@@ -11,7 +11,9 @@ import { attempt, note } from "./notices.js";
 import { routeTo } from "./router.js";
 
 const canEdit = (message) => message.out && !message.deleted && typeof message.text === "string";
-const canResend = (message) => canEdit(message) && !message.read && (message.state === "failed" || message.state === "refused");
+const isRefused = (message) => message.out && !message.deleted && message.state === "refused";
+const canResend = (message) =>
+  isRefused(message) ? canEdit(message) || message.refused === "tombstone" : canEdit(message) && !message.read && message.state === "failed";
 
 // As the login is spelled where it was registered, if that is known; the address can have it in another case.
 function spelled(chat, peer) {
@@ -25,6 +27,7 @@ export function chatView({ chat, peer: asked, leave, signal }) {
   const actions = {
     any: (message) => canEdit(message) || (message.out && !message.deleted) || (!message.deleted && typeof message.text === "string"),
     resend: (message) => attempt(() => chat.resend(message)),
+    discard,
     menu: showMenu,
   };
   const messages = new Messages({ chat, peer, actions, signal });
@@ -73,6 +76,14 @@ export function chatView({ chat, peer: asked, leave, signal }) {
     if (sure) await attempt(() => chat.remove(message));
   }
 
+  async function discard(message) {
+    const losesText = message.refused !== "tombstone";
+    const sure = !losesText || (await ask({
+      title: t("discard.title"), text: t("discard.text"), action: t("message.discard"), danger: true,
+    }));
+    if (sure) await attempt(() => chat.discard(message));
+  }
+
   async function copy(message) {
     try {
       await navigator.clipboard.writeText(message.text);
@@ -85,6 +96,7 @@ export function chatView({ chat, peer: asked, leave, signal }) {
   function showMenu(message, { anchor, back, fold }) {
     const items = fold ? [fold] : [];
     if (canResend(message)) items.push({ text: t("message.resend"), icon: "again", act: () => actions.resend(message) });
+    if (isRefused(message)) items.push({ text: t("message.discard"), icon: "close", act: () => discard(message) });
     if (typeof message.text === "string" && !message.deleted) {
       items.push({ text: t("message.copy"), icon: "copy", act: () => copy(message) });
     }

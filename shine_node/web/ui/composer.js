@@ -16,6 +16,8 @@ export class Composer {
   constructor({ chat, peer, actions, signal }) {
     Object.assign(this, { chat, peer, actions });
     this.editing = null;
+    this.sending = 0; // how many messages are on their way into the store
+    this.storing = false; // an edit is
     this.field = h("textarea", {
       class: "field", rows: "1", autocomplete: "off", enterkeyhint: byFinger.matches ? "enter" : "send", dir: "auto",
       "aria-label": t("composer.label", { peer }), placeholder: t("composer.placeholder"),
@@ -65,6 +67,7 @@ export class Composer {
 
   save() {
     clearTimeout(this.timer);
+    if (this.sending) return; // the draft goes as the message comes; it is looked at again then
     const text = this.editing ? this.kept : this.field.value;
     if (text === this.saved || !this.chat.state.account) return; // who has left keeps no draft
     this.saved = text;
@@ -107,18 +110,38 @@ export class Composer {
 
   async onSubmit(event) {
     event.preventDefault();
-    if (this.button.disabled) return;
+    if (this.button.disabled || this.storing) return;
     const text = this.field.value.trim();
-    const { editing } = this;
-    if (editing) {
-      this.endEdit();
-      if (text !== editing.text && !(await this.actions.edit(editing, text))) this.startEdit(editing, text);
-    } else {
-      this.setText("");
-      this.save();
-      if (!(await this.actions.send(text)) && this.field.value === "") this.setText(text);
-    }
+    if (this.editing) await this.submitEdit(this.editing, text);
+    else await this.submit(text);
     this.focus();
+  }
+
+  // The chat's draft ends in the same step in which the message is kept: whatever ends the page, there is one of the two.
+  async submit(text) {
+    clearTimeout(this.timer);
+    this.sending += 1;
+    this.setText("");
+    const isKept = await this.actions.send(text);
+    this.sending -= 1;
+    if (isKept) this.saved = this.chat.draft(this.peer) ?? "";
+    else this.giveBack(text);
+    this.save();
+  }
+
+  // What could not be kept stands before what was written after it.
+  giveBack(text) {
+    const before = (rest) => (rest ? `${text}\n${rest}` : text);
+    if (this.editing) this.kept = before(this.kept);
+    else this.setText(before(this.field.value));
+  }
+
+  // The text stays in the field until it is kept.
+  async submitEdit(message, text) {
+    this.storing = true;
+    const isKept = text === message.text || (await this.actions.edit(message, text));
+    this.storing = false;
+    if (isKept && this.editing === message && this.field.value.trim() === text) this.endEdit();
   }
 
   /** Puts a message into the field to be changed; what was being written waits. */

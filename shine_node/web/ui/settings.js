@@ -2,7 +2,7 @@
 import { ask } from "./confirm.js";
 import { button, h, setText, spoken } from "./dom.js";
 import { fullTime } from "./dates.js";
-import { currentLanguage, errorText, LANGUAGES, t } from "./i18n.js";
+import { currentLanguage, errorText, LANGUAGES, plural, t } from "./i18n.js";
 import { icon } from "./icons.js";
 import { attempt } from "./notices.js";
 import { recoveryPanel } from "./recovery.js";
@@ -120,15 +120,32 @@ function serverSection({ chat, signal }) {
   return section("server-title", t("settings.server"), text);
 }
 
+// What leaving costs, for the question: what is in this browser alone, and that nobody tells the server.
+function costs(chat) {
+  const { messages, drafts } = chat.unsent();
+  return [
+    messages && plural("logout.messages", messages),
+    drafts && plural("logout.drafts", drafts),
+    chat.state.link !== "online" && t("logout.offline"),
+  ].filter(Boolean);
+}
+
+function logoutSection({ chat, isSaved, signal }) {
+  const hint = h("p", { class: "hint" });
+  const show = () => setText(hint, t(chat.state.link === "online" ? "logout.hint" : "logout.hintOffline"));
+  async function logOut() {
+    const text = [...costs(chat), isSaved() ? t("logout.text") : t("logout.unsaved")].join(" ");
+    const sure = await ask({ title: t("logout.title"), text, action: t("logout.action"), danger: true });
+    if (sure) await attempt(() => chat.logOut());
+  }
+  chat.addEventListener("state", show, { signal });
+  show();
+  return section("logout-title", t("logout.head"), hint, button(t("logout.action"), "dangerous", logOut));
+}
+
 /** The page of settings: {element, focus}. `onLanguage`, `onTheme` and `onSaved` keep what was chosen. */
 export function settingsView({ chat, leave, theme, saved, onLanguage, onTheme, onSaved, signal }) {
   const isSaved = () => saved();
-  async function logOut() {
-    const sure = await ask({
-      title: t("logout.title"), text: isSaved() ? t("logout.text") : t("logout.unsaved"), action: t("logout.action"), danger: true,
-    });
-    if (sure) await attempt(() => chat.logOut());
-  }
   const title = h("h2", { tabindex: "-1" }, t("settings.title"));
   const element = h(
     "section", { class: "settings", "aria-label": t("settings.title") },
@@ -146,7 +163,7 @@ export function settingsView({ chat, leave, theme, saved, onLanguage, onTheme, o
         sessionsSection({ chat, signal }),
         blockedSection({ chat, signal }),
         serverSection({ chat, signal }),
-        section("logout-title", t("logout.head"), h("p", { class: "hint" }, t("logout.hint")), button(t("logout.action"), "dangerous", logOut)),
+        logoutSection({ chat, isSaved, signal }),
       ),
     ),
   );
