@@ -39,7 +39,6 @@ UNDER_THE_NODE = {
     "crypto",
     "delivery",
     "directory",
-    "log_repeats",
     "logs",
     "notify",
     "peers",
