@@ -115,7 +115,7 @@ def test_sessions_come_with_the_connection(ui: Ui) -> None:
 
 def test_somebody_is_blocked_after_a_question_and_let_in_again(ui: Ui) -> None:
     async def story(page: Page) -> None:
-        actions = page.get_by_role("button", name="Actions for the chat")
+        actions = page.get_by_role("button", name="Menu of the chat")
         for answer, expected in (("Cancel", []), ("Block", [["Bob", True]])):
             await actions.click()
             await page.get_by_role("menuitem", name="Block").click()
@@ -139,7 +139,7 @@ def test_somebody_is_blocked_after_a_question_and_let_in_again(ui: Ui) -> None:
 def test_nobody_blocks_themselves(ui: Ui) -> None:
     async def story(page: Page) -> None:
         await expect(page.get_by_role("region", name="Chat with alice")).to_be_visible()
-        await expect(page.get_by_role("button", name="Actions for the chat")).to_have_count(0)
+        await expect(page.get_by_role("button", name="Menu of the chat")).to_have_count(0)
 
     ui.show(story, {}, "#/chat/alice")
 

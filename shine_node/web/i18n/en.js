@@ -13,7 +13,7 @@ export default {
   "broken.old": "This browser is too old for the keys of this page (Ed25519 and X25519). A new Firefox, Chromium, Chrome, Edge or Safari has them.",
   "broken.text": "The browser did not give this page a place to keep your keys. A private window, full storage or a setting of the browser can be the reason.",
   "broken.title": "The page cannot start",
-  "chat.actions": "Actions for the chat",
+  "chat.actions": "Menu of the chat",
   "chat.beginning": "The chat begins here",
   "chat.empty": "No messages yet. Write the first one to {peer}.",
   "chat.loading": "Loading…",
