@@ -334,3 +334,10 @@ def test_a_free_page_may_lie_behind_the_end_of_the_file(content: bytes) -> None:
         return content[number * PAGE : (number + count) * PAGE]
 
     check_structure(head, 3, pages, thorough=True)  # what is not known of pages behind the end is not asked
+
+
+def test_a_page_that_is_cut_off(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "shine.mdb"
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(DamagedPage, match=r"page [0-9]+ of [0-9]+ is cut off"):
+        examine(path, thorough=True)
