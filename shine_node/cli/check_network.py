@@ -16,7 +16,7 @@ from websockets.exceptions import InvalidHandshake, InvalidStatus, WebSocketExce
 
 from shine_node.cli.findings import Finding, Level, Situation
 from shine_node.clock import Clock, SystemClock
-from shine_node.config import SyncServer
+from shine_node.config import SyncServer, is_placeholder
 from shine_node.control.health import DAY_MS, LEAST_CERTIFICATE_DAYS
 from shine_node.peers.dial import DialFailed, make_tls_context
 from shine_node.protocol.envelope import decode_answer, encode_request
@@ -127,6 +127,8 @@ async def _look(situation: Situation) -> list[Finding]:
 
 async def _own(situation: Situation) -> list[Finding]:
     server = situation.config.server
+    if is_placeholder(server.url):
+        return []  # the part that reads the configuration has said so
     if not situation.listening:
         text = f"whether {server.url} leads here can be told when the node runs: check again then"
         return [_finding(Level.OK, "reach", text)]

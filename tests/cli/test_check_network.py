@@ -162,6 +162,10 @@ def test_nothing_is_asked_where_that_is_not_wanted(tmp_path):
     assert level is Level.OK and "--offline" in text
 
 
+def test_an_address_that_is_still_to_be_set_is_not_visited(tmp_path):
+    assert find_network(situation(tmp_path, "wss://home-12ab.invalid/ws")) == []
+
+
 def test_a_node_that_does_not_run_is_not_asked(tmp_path):
     level, subject, text = only(find_network(situation(tmp_path, running=False)))
     assert (level, subject) == (Level.OK, "reach") and "check again then" in text
@@ -229,7 +233,7 @@ def test_what_answers_otherwise(tmp_path):
         assert level is Level.ERROR and why.startswith("it is no such server")
     level, why = unreached(tmp_path, f"ws://127.0.0.1:{port}/ws")
     assert level is Level.WARNING and "hairpin" not in why
-    level, why = unreached(tmp_path, "ws://home.invalid/ws")
+    level, why = unreached(tmp_path, "ws://home.test/ws")
     assert level is Level.ERROR and why.startswith("its name is not known")
 
 
