@@ -1,7 +1,7 @@
 // Keeps the page's files, exactly those of the list, so that the page opens without its server. The files of one
 // version are kept and dropped together: VERSION is made from all of them, and a change of it makes a new worker.
 
-const VERSION = "1b7d49ece12d9ee0";
+const VERSION = "ac2a6f66014e3425";
 
 const FILES = [
   "./",
