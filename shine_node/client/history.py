@@ -27,6 +27,8 @@ __all__ = ["BadAnswer", "Dialog", "History", "Message", "Problem", "of_oneself",
 
 MOST_BODY_BYTES = 16 * 1024 * 1024
 """The greatest ``limits.maxBodyBytes`` that a server can have (§10)."""
+MOST_EMPTY_PAGES = 100
+"""So many pages without an entry may follow each other: a server passes over a bounded number of rows at a time."""
 KEYS_MAY_BE_OLD_SECONDS = 30.0
 """After a signature that does not hold, a user's records are asked for again if they are older than this."""
 
@@ -51,11 +53,15 @@ class Problem:
     ROOT_KEY_CHANGED = "root-key-changed"
 
 
+_OF_PROVEN_ONES = frozenset({None, Problem.SEALED, Problem.NOT_TEXT})
+
+
 class Message(NamedTuple):
     """One message of a chat, as its owner sees it.
 
     ``key`` is the ``baseKey``. ``peer`` is in lower case. ``state`` is that of the delivery, of outgoing ones only.
-    ``text`` is ``None`` where the message is deleted or there is a ``problem``, one of ``Problem``.
+    ``text`` is ``None`` where the message is deleted or there is a ``problem``, one of ``Problem``. ``revision_ms`` is
+    that of a proven message, else 0. ``read`` and ``deleted`` are the server's word.
     """
 
     key: MessageId
@@ -72,6 +78,11 @@ class Message(NamedTuple):
     def time_ms(self) -> int:
         """When it was written, Unix milliseconds."""
         return self.key.time_ms
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether its sender has signed it: what is not proven, or deleted, is the server's word alone."""
+        return not self.deleted and self.problem in _OF_PROVEN_ONES
 
 
 class Dialog(NamedTuple):
@@ -106,28 +117,26 @@ class History:
 
     async def chat(self, peer: str, *, page_limit: int = 100) -> AsyncIterator[Message]:
         """Yield the messages of a chat, the newest first, asked for in pages; raises as ``page``."""
-        cursor: str | None = None
-        while True:
-            messages, cursor = await self.page(peer, cursor, page_limit)
+        pages = _Pages()
+        while pages.more:
+            messages, cursor = await self.page(peer, pages.cursor, page_limit)
+            pages.turn(len(messages), cursor)
             for message in messages:
                 yield message
-            if cursor is None:
-                return
 
     async def dialogs(self) -> AsyncIterator[Dialog]:
         """Yield the chats, the one with the newest message first; raises as ``page``."""
-        cursor: str | None = None
-        while True:
-            answer = await self._connection.request("ListDialogs", {} if cursor is None else {"cursor": cursor})
+        pages = _Pages()
+        while pages.more:
+            payload = {} if pages.cursor is None else {"cursor": pages.cursor}
+            answer = await self._connection.request("ListDialogs", payload)
             try:
                 dialogs = [await self._dialog(entry) for entry in _entries(answer, "dialogs")]
-                cursor = _next_cursor(answer)
+                pages.turn(len(dialogs), _next_cursor(answer))
             except Refusal as problem:
                 raise BadAnswer(problem.detail) from None
             for dialog in dialogs:
                 yield dialog
-            if cursor is None:
-                return
 
     async def check(self, blob: bytes, key: MessageId) -> Container | str:
         """Return what a blob holds if it is of this message and signed by its sender, else one of ``Problem``.
@@ -155,7 +164,6 @@ class History:
         key: MessageId,
         *,
         out: bool,
-        revision_ms: int | None = None,
         state: str | None = None,
         read: bool = False,
     ) -> Message:
@@ -164,7 +172,6 @@ class History:
         Args:
             key: what the server calls it; the blob must say the same.
             out: whether it is the owner's own, the outgoing copy.
-            revision_ms: of what the server calls it; the blob must say the same. That of the blob if left out.
             state: of the delivery, as the server tells.
             read: whether a receipt covers it, as the server tells.
 
@@ -172,13 +179,9 @@ class History:
             RequestRefused, RequestTimedOut, ConnectionLost, SealingUnavailable.
         """
         checked = await self.check(blob, key)
-        found_ms = checked.revision_ms if isinstance(checked, Container) else 0
-        if revision_ms is None:
-            revision_ms = found_ms
-        if isinstance(checked, Container) and (
-            checked.message_type != (MESSAGE_OUT if out else MESSAGE_IN) or found_ms != revision_ms
-        ):
+        if isinstance(checked, Container) and checked.message_type != (MESSAGE_OUT if out else MESSAGE_IN):
             checked = Problem.BAD_CONTAINER
+        revision_ms = checked.revision_ms if isinstance(checked, Container) else 0
         text, problem = (None, checked) if isinstance(checked, str) else self._open(checked)
         return Message(key, peer_of(key, self._user.key), out, revision_ms, text, state, read, False, problem)
 
@@ -213,15 +216,34 @@ class History:
     async def _message(self, entry: Mapping[str, Any], peer: str) -> Message:
         key = parse_base_key(read_text(entry, "baseKey"))
         out = read_text(entry, "direction") == "out"
-        revision_ms = read_number(entry, "revisionMs")
         state = read_state(entry) if read_optional_text(entry, "deliveryState") else None
         read = entry.get("read") is True
         if key is None or key[:2] != ((self._user.key, peer) if out else (peer, self._user.key)):
             raise BadAnswer("it lists a message of another chat")
         if entry.get("deleted") is True:
-            return Message(key, peer, out, revision_ms, None, state, read, True, None)
+            return Message(key, peer, out, 0, None, state, read, True, None)
         blob = read_base64(entry, "blobB64")
-        return await self.message(blob, key, out=out, revision_ms=revision_ms, state=state, read=read)
+        return await self.message(blob, key, out=out, state=state, read=read)
+
+
+class _Pages:
+    """Where one is in what comes in pages; sees to it that there is an end."""
+
+    def __init__(self) -> None:
+        self.cursor: str | None = None
+        self.more = True
+        self._empty = 0
+
+    def turn(self, entries: int, cursor: str | None) -> None:
+        """Go on after a page with so many entries; a cursor of ``None`` says that it was the last.
+
+        Raises:
+            BadAnswer: it does not get any further.
+        """
+        self._empty = 0 if entries else self._empty + 1
+        if cursor is not None and (cursor == self.cursor or self._empty > MOST_EMPTY_PAGES):
+            raise BadAnswer("it says that there is more, and lists nothing further")
+        self.cursor, self.more = cursor, cursor is not None
 
 
 def peer_of(key: MessageId, user: str) -> str:

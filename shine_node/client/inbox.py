@@ -61,11 +61,11 @@ async def unread_messages(history: History, peer: str | None, limit: int) -> lis
 def make_receipts(user: Identity, messages: Iterable[Message], now_ms: Callable[[], int]) -> list[SignedPair]:
     """Return a read receipt for the newest unread message of each chat; it covers those before it.
 
-    A message that could not be read, because there is a problem with it, gets none.
+    A message that nobody has proven gets none; one whose problem is its content was seen, with that problem.
     """
     newest: dict[str, Message] = {}
     for message in sorted(messages, key=_order):
-        if not (message.out or message.read or message.deleted or message.problem):
+        if message.is_proven and not (message.out or message.read):
             newest[message.peer] = message
     return [make_receipt(user, message.key, time_ms=now_ms()) for message in newest.values()]
 
@@ -75,7 +75,7 @@ async def _oldest_unread(history: History, peer: str, limit: int) -> list[Messag
     async for message in history.chat(peer):
         if message.out:
             continue
-        if message.read:  # and so are all before it
+        if message.read and message.is_proven:  # and so are all before it
             break
         if not message.deleted:
             unread.append(message)

@@ -30,6 +30,7 @@ class _Known(NamedTuple):
     content: int
     state: str | None
     deleted: bool
+    proven: bool
 
 
 class Ledger:
@@ -44,12 +45,19 @@ class Ledger:
         return len(self._known)
 
     def note(self, message: Message) -> list[Change]:
-        """Take note of a message as it is now, and return what of it is new; an older revision is nothing new."""
+        """Take note of a message as it is now, and return what of it is new.
+
+        An older revision is nothing new, and neither is what is not proven where a proven one is known. What is deleted
+        stays so. That it is read counts of a proven message only: a mark covers all before it, and its time must not
+        be one of the server's choosing.
+        """
         known = self._known.get(message.key)
-        if known is not None and (known.deleted or (not message.deleted and message.revision_ms < known.revision_ms)):
+        if known is not None and (known.deleted or not (message.deleted or _stands(message, known))):
             return []
         state = message.state or (known.state if known is not None else None)
-        now = _Known(message.revision_ms, hash((message.text, message.problem)), state, message.deleted)
+        now = _Known(
+            message.revision_ms, hash((message.text, message.problem)), state, message.deleted, message.is_proven
+        )
         self._known[message.key] = now
         changes: list[Change] = []
         if now.deleted:
@@ -60,7 +68,7 @@ class Ledger:
             changes.append(self._change("edited", message.key, message.state, message))
         elif state != known.state:
             changes.append(self._change("state", message.key, state))
-        if message.read:
+        if message.read and message.is_proven:
             changes += self.note_read(message.key)
         return changes
 
@@ -83,7 +91,7 @@ class Ledger:
 
     def note_deleted(self, key: MessageId) -> list[Change]:
         """Take note of a tombstone."""
-        known = self._known.get(key, _Known(0, 0, None, False))
+        known = self._known.get(key, _Known(0, 0, None, False, False))
         self._known[key] = known._replace(deleted=True)
         return [] if known.deleted else [self._change("deleted", key)]
 
@@ -100,3 +108,10 @@ class Ledger:
 
     def _change(self, kind: str, key: MessageId, state: str | None = None, message: Message | None = None) -> Change:
         return Change(kind, key, peer_of(key, self._user), of_oneself(key, self._user), state, message)
+
+
+def _stands(message: Message, known: _Known) -> bool:
+    """Say whether a message can take the place of what is known of it."""
+    if not known.proven:
+        return True
+    return message.is_proven and message.revision_ms >= known.revision_ms

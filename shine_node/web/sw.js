@@ -1,7 +1,7 @@
 // Keeps the page's files, exactly those of the list, so that the page opens without its server. The files of one
 // version are kept and dropped together: VERSION is made from all of them, and a change of it makes a new worker.
 
-const VERSION = "6036b83aa6dc4088";
+const VERSION = "b95f639a8fb263dc";
 
 const FILES = [
   "./",
@@ -47,6 +47,7 @@ const FILES = [
   "ui/main.js",
   "ui/menu.js",
   "ui/messages.js",
+  "ui/news.js",
   "ui/notices.js",
   "ui/offline.js",
   "ui/parts.js",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from shine_node.protocol.access import AccessServer, record_payload
 from shine_node.protocol.encoding import encode_base64
 from shine_node.protocol.errors import BadFields
 from shine_node.protocol.keys import MessageId
-from tests.client.scripted import scripted
+from tests.client.scripted import Script, scripted
 from tests.support.nodes import LocalServer, now_ms, register, run, servers
 
 ALICE, BOB = Identity.generate("Alice"), Identity.generate("Bob")
@@ -158,7 +158,7 @@ class Told:
         self.answer: dict[str, Any] = {"messages": [self.entry], "hasMore": False}
 
     async def read(self, root_keys: dict[str, bytes] | None = None) -> Message:
-        script = {
+        script: Script = {
             "GetUserAccess": lambda payload: self.users.get(payload["login"], {"exists": False}),
             "GetUser": lambda payload: {"exists": False},
             "GetDirectMessages": lambda payload: self.answer,
@@ -172,6 +172,7 @@ class Told:
 PAIR = sealed("from Alice")
 OTHER = sealed("another one", time_ms=NOW_MS + 1)
 EDIT = make_sealed_edit(ALICE, PAIR.message, "edit", reader=BOB.device.public, revision_ms=NOW_MS + 1)
+PROBLEMS = [problem for name, problem in vars(Problem).items() if name.isupper()]
 FORGED = sealed("forged", author=Identity.generate("alice"))
 
 
@@ -182,7 +183,8 @@ FORGED = sealed("forged", author=Identity.generate("alice"))
         (PAIR.incoming + b"x", PAIR, {}, Problem.BAD_CONTAINER),
         (OTHER.incoming, PAIR, {}, Problem.BAD_CONTAINER),
         (PAIR.outgoing, PAIR, {}, Problem.BAD_CONTAINER),
-        (EDIT.incoming, PAIR, {}, Problem.BAD_CONTAINER),
+        (b"\0", PAIR, {"revisionMs": 2**53 - 1}, Problem.BAD_CONTAINER),
+        (PAIR.incoming, PAIR, {"revisionMs": 2**53 - 1}, None),
         (FORGED.incoming, FORGED, {}, Problem.BAD_SIGNATURE),
     ],
 )
@@ -190,6 +192,17 @@ def test_what_a_server_may_say(blob: bytes, pair: SignedPair, entry: dict[str, A
     message = run(Told(blob, pair, **entry).read())
     assert message.problem == problem
     assert message.text == ("from Alice" if problem is None else None)
+    assert message.revision_ms == 0, "the revision is the container's"
+    assert message.is_proven == (problem is None)
+
+
+def test_what_is_proven() -> None:
+    assert run(Told(EDIT.incoming, EDIT, revisionMs=0).read())[3:5] == (EDIT.revision_ms, "edit")
+    deleted = run(Told(b"", PAIR, deleted=True, revisionMs=5, read=True).read())
+    assert (deleted.revision_ms, deleted.deleted, deleted.is_proven) == (0, True, False)
+    message = run(Told(PAIR.incoming, PAIR).read())
+    proven = {problem for problem in PROBLEMS if message._replace(problem=problem, text=None).is_proven}
+    assert proven == {Problem.SEALED, Problem.NOT_TEXT}
 
 
 def test_the_revision_is_that_of_the_blob_where_nothing_else_is_said() -> None:
@@ -219,7 +232,6 @@ def test_a_sender_whose_keys_cannot_be_relied_upon() -> None:
         ({"baseKey": None}, "baseKey is missing"),
         ({"direction": "out"}, "another chat"),
         ({"blobB64": "!"}, "blobB64 must be Base64"),
-        ({"revisionMs": -1}, "revisionMs must be"),
     ],
 )
 def test_entries_that_are_none(entry: dict[str, Any], detail: str) -> None:
@@ -247,6 +259,68 @@ def test_dialogs_that_are_none(answer: dict[str, Any]) -> None:
                 [dialog async for dialog in history.dialogs()]
 
     run(story())
+
+
+class Endless:
+    """A server whose pages say that there is more: ``empty`` ones before each with an entry."""
+
+    def __init__(self, empty: int, entries: int, *, still: bool = False) -> None:
+        self._empty, self._entries, self._still = empty, entries, still
+        self.asked = 0
+
+    def answer(self, field: str, entry: object) -> Callable[[dict[str, Any]], dict[str, Any]]:
+        def answered(payload: dict[str, Any]) -> dict[str, Any]:
+            assert payload.get("cursor") == (None if not self.asked else self._cursor)
+            self.asked += 1
+            found = [entry] if self.asked % (self._empty + 1) == 0 else []
+            more = self.asked < self._entries * (self._empty + 1)
+            return {field: found, "hasMore": more, "cursor": self._cursor}
+
+        return answered
+
+    @property
+    def _cursor(self) -> str:
+        return "same" if self._still else f"page {self.asked}"
+
+    async def read(self) -> int:
+        """Read the chat with Alice and then the list of chats; return how many entries there are."""
+        told = Told(PAIR.incoming, PAIR)
+        dialog = {"peerLogin": "Alice", "unread": 0, "lastMessage": told.entry}
+        script: Script = {
+            "GetUserAccess": lambda payload: told.users[payload["login"]],
+            "GetDirectMessages": self.answer("messages", told.entry),
+            "ListDialogs": self.answer("dialogs", dialog),
+        }
+        async with scripted(script) as client:
+            history = History(client, BOB, People({}, no_pin, clock=SystemClock()))
+            count = len([message async for message in history.chat("alice")])
+            self.asked = 0
+            return count + len([dialog async for dialog in history.dialogs()])
+
+
+def test_empty_pages_are_passed_over() -> None:
+    told = Endless(7, 3)
+    assert run(told.read()) == 6
+    assert told.asked == 24
+
+
+@pytest.mark.parametrize("listing", ["chat", "dialogs"])
+def test_a_listing_comes_to_an_end(listing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shine_node.client.history.MOST_EMPTY_PAGES", 10)
+
+    async def read(told: Endless) -> None:
+        ops = {"GetDirectMessages": told.answer("messages", {}), "ListDialogs": told.answer("dialogs", {})}
+        async with scripted(ops) as client:
+            history = History(client, BOB, People({}, no_pin, clock=SystemClock()))
+            with pytest.raises(BadAnswer, match="lists nothing further"):
+                if listing == "chat":
+                    [message async for message in history.chat("alice")]
+                else:
+                    [dialog async for dialog in history.dialogs()]
+
+    for told, asked in ((Endless(10**6, 2), 11), (Endless(10**6, 2, still=True), 2)):
+        run(read(told))
+        assert told.asked == asked
 
 
 def test_whose_a_message_is() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shine_node.client.history import History, Message, Problem
+from shine_node.client.history import Dialog, History, Message, Problem
 from shine_node.client.identity import Identity
 from shine_node.client.inbox import make_receipts, newest_messages, unread_messages
 from shine_node.client.messages import make_receipt, make_sealed_message, make_tombstone
@@ -80,6 +80,27 @@ def test_the_oldest_that_are_unread(tmp_path: Path) -> None:
     run(story())
 
 
+def test_a_mark_on_what_is_not_proven_ends_no_search() -> None:
+    first, last = (MessageId("bob", "alice", time_ms, 1) for time_ms in (1, 2))
+    unread = Message(first, "bob", False, 0, "unread", None, False, False, None)
+    forged = Message(last, "bob", False, 0, None, None, True, False, Problem.BAD_SIGNATURE)
+
+    class Told(History):
+        """A history with a message whose mark is an invention."""
+
+        def __init__(self) -> None:
+            pass
+
+        async def chat(self, peer: str, *, page_limit: int = 100) -> AsyncIterator[Message]:
+            for message in (forged, forged._replace(deleted=True, problem=None), unread):
+                yield message
+
+        async def dialogs(self) -> AsyncIterator[Dialog]:
+            yield Dialog("Bob", forged, 2)
+
+    assert run(unread_messages(Told(), None, 9)) == [unread, forged]
+
+
 @pytest.mark.parametrize(
     ("changes", "receipts"),
     [
@@ -87,7 +108,10 @@ def test_the_oldest_that_are_unread(tmp_path: Path) -> None:
         ({"out": True}, 0),
         ({"read": True}, 0),
         ({"deleted": True}, 0),
+        ({"problem": Problem.NOT_TEXT, "text": None}, 1),
+        ({"problem": Problem.SEALED, "text": None}, 1),
         ({"problem": Problem.BAD_SIGNATURE, "text": None}, 0),
+        ({"problem": Problem.UNKNOWN_SENDER, "text": None}, 0),
     ],
 )
 def test_which_messages_get_a_receipt(changes: dict[str, object], receipts: int) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from shine_node.client.history import Message
+import pytest
+
+from shine_node.client.history import Message, Problem
 from shine_node.client.ledger import Change, Ledger
 from shine_node.protocol.keys import MessageId
 
@@ -69,6 +71,36 @@ def test_what_was_deleted_before_it_was_seen() -> None:
     assert ledger.note(incoming()) == []
     assert ledger.note_deleted(OUT) == [Change("deleted", OUT, "bob", True)]
     assert ledger.note(outgoing()) == []
+
+
+def test_what_is_not_proven_takes_the_place_of_nothing_that_is() -> None:
+    ledger = Ledger("alice")
+    ledger.note(incoming(revision_ms=150))
+    for problem in (Problem.BAD_CONTAINER, Problem.BAD_SIGNATURE, Problem.UNKNOWN_SENDER, Problem.ROOT_KEY_CHANGED):
+        assert ledger.note(incoming(revision_ms=2**53 - 1, text=None, problem=problem)) == []
+    edit = incoming(revision_ms=160, text="edit")
+    assert ledger.note(edit) == [Change("edited", IN, "bob", False, None, edit)]
+    sealed = incoming(revision_ms=170, text=None, problem=Problem.SEALED)
+    assert [change.kind for change in ledger.note(sealed)] == ["edited"], "signed, though not for this key"
+
+
+def test_what_is_proven_takes_the_place_of_what_is_not() -> None:
+    ledger = Ledger("alice")
+    unproven = incoming(revision_ms=2**53 - 1, text=None, problem=Problem.BAD_SIGNATURE)
+    assert [change.kind for change in ledger.note(unproven)] == ["message"]
+    assert ledger.note(incoming()) == [Change("edited", IN, "bob", False, None, incoming())]
+
+
+@pytest.mark.parametrize(
+    "unproven", [{"deleted": True}, *({"problem": Problem.BAD_SIGNATURE, "revision_ms": ms} for ms in (0, 2**53 - 1))]
+)
+def test_a_mark_counts_of_a_proven_message_only(unproven: dict[str, Any]) -> None:
+    ledger = Ledger("alice")
+    ledger.note(outgoing())
+    invented = outgoing(key=OUT._replace(time_ms=2**53 - 1), text=None, read=True)._replace(**unproven)
+    assert [change.kind for change in ledger.note(invented)] in ([], ["message"])
+    ledger.note(outgoing(text=None, read=True)._replace(**unproven))
+    assert ledger.note_read(OUT) == [Change("read", OUT, "bob", True)]
 
 
 def test_receipts() -> None:

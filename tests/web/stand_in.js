@@ -145,6 +145,7 @@ export class Chat extends EventTarget {
     if (!this.histories.has(peer)) this.histories.set(peer, []);
     const message = this.make(peer, { timeMs: Date.now(), read: false, ...given });
     this.histories.get(peer).push(message);
+    this.histories.get(peer).sort((one, other) => one.timeMs - other.timeMs); // it may come late
     this.loaded.set(peer, (this.loaded.get(peer) ?? 0) + 1);
     this.changed(peer);
     return message;

@@ -9,7 +9,7 @@ from shine_node.client.identity import Identity
 from shine_node.client.messages import SignedPair, make_edit, make_message
 from shine_node.protocol.encoding import encode_base64
 from tests.support.chat import Tab
-from tests.support.nodes import LocalServer, now_ms
+from tests.support.nodes import LocalServer, now_ms, register
 from tests.support.web import Web
 from tests.web.test_feed import incoming, listen, seen
 
@@ -106,11 +106,13 @@ def test_no_receipt_is_signed_for_what_is_not_proven(browser: Web, tmp_path: Pat
         forged = listed(later, blobB64=encode_base64(later.incoming[:-1] + bytes([later.incoming[-1] ^ 1])))
         shown = await lie(alice, listed(pair), forged, listed(opaque))
         assert [one["problem"] for one in shown] == [None, "not-text", "bad-signature"]
-        for one in reversed(shown[1:]):
-            await alice.call("read", "bob", one)
+        await alice.call("read", "bob", shown[2])
         await alice.call("read", "bob", {"key": "bob|alice|4102444800000|1", "timeMs": 4102444800000, "out": False})
         assert await alice.look("chat._messages._outbox.items.length + receipts.length") == 0
         assert not any(one["read"] for one in await alice.call("messages", "bob"))
+        assert await alice.look("chat.dialogs()[0].unread") == 2, "nobody can read the forged one"
+        await alice.page.evaluate("() => chat._messages._feed.dialogs()")
+        assert await alice.look("chat.dialogs()[0].unread") == 2
 
         # Of one that is, the time and the key are those of its container, whatever is said beside it.
         await alice.call("read", "bob", shown[0] | {"timeMs": 4102444800000})
@@ -225,5 +227,141 @@ def test_what_came_unsealed_says_so(browser: Web, tmp_path: Path) -> None:
         await seen(alice, "chat.messages('bob').length === 2 && chat.messages('bob')[1].plain")
         await alice.send("bob", "a letter")
         await seen(alice, "chat.messages('bob').some(({ text, plain }) => text === 'a letter' && !plain)")
+
+    listen(browser, tmp_path, story)
+
+
+# A server that has the list of chats begin with pages as the test says: each has no chat, and says that there is more.
+LISTS = """([pages, still]) => {
+  const { request } = chat._link;
+  window.lists = 0;
+  chat._link.request = async function (op, payload, ms) {
+    if (op !== "ListDialogs" || lists >= pages) return request.call(this, op, { ...payload, cursor: undefined }, ms);
+    return { dialogs: [], hasMore: true, cursor: ++lists && still ? "same" : String(lists) };
+  };
+}"""
+
+
+def test_a_list_of_chats_comes_to_an_end(browser: Web, tmp_path: Path) -> None:
+    async def story(alice: Tab, bob: Identity, server: LocalServer) -> None:
+        await server.send(make_message(bob, "alice", "hello", time_ms=now_ms()))
+        await seen(alice, "chat.dialogs().length === 1")
+        listing = "() => chat._messages._feed.dialogs()"
+        for pages, still, asked in ((10**6, False, 5), (10**6, True, 2)):
+            await alice.page.evaluate(LISTS, [pages, still])
+            await alice.page.evaluate(listing)
+            assert await alice.look("lists") == asked
+            await alice.reload(server)
+            await alice.online()
+        await server.send(make_message(bob, "alice", "again", time_ms=now_ms()))
+        await alice.page.evaluate(LISTS, [3, False])
+        await alice.page.evaluate("() => { chat._messages._history.chat('bob').unread = 7; }")
+        await alice.page.evaluate(listing)
+        assert await alice.look("[lists, chat.dialogs()[0].unread]") == [3, 2]
+
+        # Nor does a chat go on for ever where the same cursor comes again and again.
+        await alice.page.evaluate(PAGES, [[], 10**6])
+        await alice.page.evaluate(
+            """() => {
+              const { request } = chat._link;
+              chat._link.request = async function (op, ...rest) {
+                const answer = await request.call(this, op, ...rest);
+                return op === "GetDirectMessages" ? { messages: [], cursor: "0", hasMore: true } : answer;
+              };
+            }"""
+        )
+        await alice.call("openChat", "bob")
+        assert not await alice.call("loadOlder", "bob")
+        assert await alice.look("pages") == 2
+
+    listen(browser, tmp_path, story)
+
+
+# What is handed in for signing is noted in `signed`: the logins to which the pairs go, as the containers have them.
+SIGNED = """async () => {
+  const [bytes, container] = [await import("/core/bytes.js"), await import("/core/container.js")];
+  const { request } = chat._link;
+  window.signed = [];
+  chat._link.request = async function (op, payload, ms) {
+    if (op === "SendMessagePair") {
+      signed.push(container.parseContainer(bytes.fromBase64(payload.incomingBlobB64)).to);
+    }
+    const answer = await request.call(this, op, payload, ms);
+    if (op === "ListDialogs") for (const one of answer.dialogs) one.peerLogin = window.called ?? one.peerLogin;
+    return answer;
+  };
+}"""
+
+KELVIN = "\N{KELVIN SIGN}ate"
+"""What becomes "kate" in lower case, and is no login."""
+
+
+def test_no_login_is_signed_that_is_none(browser: Web, tmp_path: Path) -> None:
+    async def story(alice: Tab, bob: Identity, server: LocalServer) -> None:
+        kate = Identity.generate("kate")
+        await register(kate, [server])
+        await alice.page.evaluate(SIGNED)
+        blob = encode_base64(make_message(kate, "alice", "hello", time_ms=now_ms()).incoming)
+        payload = {"incomingKey": "", "baseKey": "", "fromLogin": KELVIN, "blobB64": blob}
+        server.node._live.push("alice", "IncomingDirectMessage", payload)
+        await server.send(make_message(kate, "alice", "hi", time_ms=now_ms()))
+        await seen(alice, "chat.dialogs()[0]?.last.text === 'hi'")
+        for called in (KELVIN, 7, None, "kate:1"):
+            await alice.page.evaluate("(called) => { window.called = called; }", called)
+            await alice.page.evaluate("() => chat._messages._feed.dialogs()")
+            assert [dialog["peer"] for dialog in await alice.call("dialogs")] == ["kate"], called
+        await alice.sent("kate", "answer")
+        assert await alice.look("signed") == ["kate"]
+
+    listen(browser, tmp_path, story)
+
+
+# A server that says of itself, and of the user who comes back, what the test says; `records` are those handed in.
+NAMES = """([info, user]) => {
+  const { request } = chat._link;
+  window.records = [];
+  chat._link.request = async function (op, payload, ms) {
+    if (op === "AddUser") records.push(payload);
+    const answer = await request.call(this, op, payload, ms);
+    return { ...answer, ...(op === "GetServerInfo" && info), ...(op === "GetUserAccess" && user) };
+  };
+}"""
+
+
+def test_a_record_names_only_what_can_be_a_server(browser: Web, tmp_path: Path) -> None:
+    async def story(alice: Tab, bob: Identity, server: LocalServer) -> None:
+        key = await alice.call("recoveryKey")
+        for name in ("home\n1", "", 7, None, KELVIN):
+            tab = await Tab.open(browser, await browser.profile(), server)
+            await tab.page.evaluate(NAMES, [{"serverLogin": name}, {}])
+            assert await tab.refused("register", {"login": "kate"}) == "INTERNAL_ERROR", name
+            assert await tab.look("records") == []
+            await tab.page.context.close()
+        tab = await Tab.open(browser, await browser.profile(), server)
+        url = "wss://home.example/ws\nother wss://else.example/ws"
+        await tab.page.evaluate(NAMES, [{"url": url}, {}])
+        await tab.call("register", {"login": "kate"})
+        assert await tab.look("records[0].accessServers") == [{"serverLogin": "server1", "url": server.url}]
+        await tab.page.context.close()
+
+        # Nor does the server say how somebody is called.
+        for user in ({"login": "al\u0131ce"}, {"login": 7}, {"accessServers": "all"}, {"accessServers": [None, {}]}):
+            tab = await Tab.open(browser, await browser.profile(), server)
+            await tab.page.evaluate(NAMES, [{}, user])
+            code = "USER_NOT_FOUND" if "login" in user else "NOT_ACCESS_SERVER"
+            assert await tab.refused("recover", key) == code, user
+            await tab.page.context.close()
+
+    listen(browser, tmp_path, story)
+
+
+def test_a_login_that_only_looks_alike_is_nobody_who_comes_back(browser: Web, tmp_path: Path) -> None:
+    async def story(alice: Tab, bob: Identity, server: LocalServer) -> None:
+        kate, key = await Tab.register(browser, "kate", server)
+        await kate.page.context.close()
+        tab = await Tab.open(browser, await browser.profile(), server)
+        await tab.page.evaluate(NAMES, [{}, {"login": KELVIN}])
+        assert await tab.refused("recover", key) == "USER_NOT_FOUND"
+        await tab.page.context.close()
 
     listen(browser, tmp_path, story)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from shine_node.protocol.access import is_server_url
 from shine_node.protocol.logins import is_login
 from tests.support.chat import Tab, chat_nodes
 from tests.support.web import BLANK, WEB, Web, find_browser
@@ -72,6 +73,19 @@ def test_base32_can_be_read_back_however_it_is_written(browser: Web) -> None:
         }"""
     )
     assert found == [True, "74ABA", "ff0010", "ff0010", None, None, None, None, None, ""]
+
+
+def test_addresses_of_servers_are_those_of_the_node(browser: Web) -> None:
+    urls = ["wss://a", "ws://a:7/ws", "wss://", "https://a", "wss://a b", "wss://a\n", "wss://é", "", "WSS://a"]
+    urls += ["wss://" + "a" * length for length in (250, 251)]
+    found = browser.evaluate(
+        """async (urls) => {
+          const { isServerUrl } = await import("/core/logins.js");
+          return [...urls, 7, null, undefined].map(isServerUrl);
+        }""",
+        urls,
+    )
+    assert found == [*(is_server_url(url, allow_insecure=True) for url in urls), False, False, False]
 
 
 def test_recovery_keys_hold_login_and_secret_and_notice_slips(browser: Web) -> None:

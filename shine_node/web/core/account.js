@@ -3,7 +3,7 @@
 import { toBase64 } from "./bytes.js";
 import { ChatError } from "./errors.js";
 import { identityOf, newSecret, readRecoveryText, recoveryText } from "./keys.js";
-import { loginKey } from "./logins.js";
+import { isLogin, isServerUrl, loginKey } from "./logins.js";
 import { makeRecord } from "./record.js";
 
 export class Account {
@@ -19,12 +19,15 @@ export class Account {
 
   // Makes keys and registers them; `server` as serverInfo says it.
   async register(login, token, { serverLogin, url }) {
+    // Both are signed with the record. Where the server is reached is known without it; what it is called is not.
+    if (!isLogin(serverLogin)) throw new ChatError("INTERNAL_ERROR", "the server does not say what it is called");
+    const server = { serverLogin, url: isServerUrl(url) ? url : this._link.url };
     // The keys are kept before they are sent: should the answer be lost, the login is this browser's all the same.
     const begun = await this._db.get("meta", "registering");
     const secret = begun && loginKey(begun.login) === loginKey(login) ? begun.secret : newSecret();
     await this._db.put("meta", { login, secret }, "registering");
     const identity = await this._identity({ login, secret });
-    const record = await makeRecord(identity, [{ serverLogin, url }], this._clock());
+    const record = await makeRecord(identity, [server], this._clock());
     try {
       await this._link.request("AddUser", { ...record, ...(token && { registrationToken: token }) });
     } catch (problem) {
@@ -37,7 +40,7 @@ export class Account {
   async recover(text, serverLogin) {
     const { login, secret } = await readRecoveryText(text);
     const known = await this._link.request("GetUserAccess", { login });
-    if (!known.exists || loginKey(known.login) !== loginKey(login)) {
+    if (!known.exists || !isLogin(known.login) || loginKey(known.login) !== loginKey(login)) {
       throw new ChatError("USER_NOT_FOUND", "this server does not know this login");
     }
     const identity = await this._identity({ login: known.login, secret }); // the case of the text does not count
@@ -47,7 +50,8 @@ export class Account {
     if (known.deviceKey !== toBase64(identity.device.public)) {
       throw new ChatError("DEVICE_KEY_NOT_ACTUAL", "the device key has been replaced since");
     }
-    const isServed = (known.accessServers ?? []).some((server) => loginKey(server.serverLogin) === loginKey(serverLogin));
+    const isThis = (server) => isLogin(server?.serverLogin) && loginKey(server.serverLogin) === loginKey(String(serverLogin));
+    const isServed = Array.isArray(known.accessServers) && known.accessServers.some(isThis);
     if (!isServed) throw new ChatError("NOT_ACCESS_SERVER", "this server is not one of this user's");
     await this._keep(identity);
     return identity;

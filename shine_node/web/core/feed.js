@@ -3,7 +3,7 @@
 import { equal, fromBase64 } from "./bytes.js";
 import { MESSAGE, RECEIPT, TOMBSTONE } from "./container.js";
 import { inOrder, isProven } from "./history.js";
-import { loginKey } from "./logins.js";
+import { isLogin, loginKey } from "./logins.js";
 import { deliveryOf, rowOf, rowOfCopy } from "./reading.js";
 
 const PAGE = 50;
@@ -13,6 +13,8 @@ const MOST_EMPTY = 5; // pages without an entry, yet with more behind them: a se
 const MOST_EVENTS = 1000;
 const DIALOG_PAGE = 100;
 const MOST_DIALOGS = 2000;
+const RETRY_MS = 5000;
+const NUMBERS_MS = 300; // so long after what may have changed the server's numbers they are asked for
 
 export class Feed {
   // changed(chat): its messages or its head are other ones. hasReceipt(chat): one is on its way to the server.
@@ -24,6 +26,7 @@ export class Feed {
     this._events = Promise.resolve();
     this._waiting = 0;
     this._turn = 0;
+    this._asking = null; // the timer until the numbers of the server are asked for
   }
 
   // A new connection: what happened before it was not told.
@@ -37,20 +40,36 @@ export class Feed {
   }
 
   async _dialogs() {
-    for (let cursor = null, count = 0, more = true; more && count < MOST_DIALOGS; ) {
+    for (let cursor = null, count = 0, empty = 0, more = true; more && count < MOST_DIALOGS && empty < MOST_EMPTY; ) {
       const page = await this._link.request("ListDialogs", { limit: DIALOG_PAGE, ...(cursor && { cursor }) });
       await Promise.all(page.dialogs.map((dialog) => this._dialog(dialog)));
       count += page.dialogs.length;
-      ({ cursor, hasMore: more } = page);
+      if (!page.dialogs.length) empty++;
+      more = goesOn(page, cursor);
+      ({ cursor } = page);
     }
   }
 
+  // The server's numbers as they will be in a moment: of many that ask at once all get the same answer.
+  _askNumbers(ms = NUMBERS_MS) {
+    this._asking ??= setTimeout(async () => {
+      await this._listing?.catch(() => {}); // one that is under way may be too old
+      this._asking = null;
+      await this.dialogs().catch((problem) => {
+        if (problem.retryable && this._link.online) this._askNumbers(Math.max(problem.retryAfterMs, RETRY_MS));
+      });
+    }, ms);
+  }
+
   async _dialog({ peerLogin, lastMessage, unread }) {
+    if (!isLogin(peerLogin)) return; // what is written to this peer has the login in it, and is signed
     const chat = this._history.chat(peerLogin);
     chat.peer = peerLogin;
     const [entry] = await this._entries(chat, [lastMessage]);
     if (entry) chat.putLast(entry);
-    if (!this._hasReceipt(chat)) chat.unread = unread;
+    // The server also counts what nobody has proven; where all that is unread is loaded, that does not count.
+    if (!this._hasReceipt(chat)) chat.unread = Number.isSafeInteger(unread) ? unread : 0;
+    if (chat.turn === this._turn && this._isExact(chat)) chat.unread = chat.countUnread();
     this._archive.save(chat);
     this._changed(chat);
   }
@@ -74,12 +93,12 @@ export class Feed {
     } else {
       const entries = [...page.entries];
       const reaches = () => entries.length > 0 && entries.at(-1).timeMs <= oldest.timeMs;
-      for (let empty = 0; page.hasMore && oldest && entries.length < MOST_REFRESHED && empty < MOST_EMPTY && !reaches(); ) {
+      for (let empty = 0; page.more && oldest && entries.length < MOST_REFRESHED && empty < MOST_EMPTY && !reaches(); ) {
         page = await this._page(chat, page.cursor, REFRESH_PAGE);
         entries.push(...page.entries);
         if (!page.entries.length) empty++;
       }
-      chat.replaceWith(entries, before, page);
+      chat.replaceWith(entries, before, { cursor: page.cursor, hasMore: page.more });
       chat.turn = turn;
     }
     this._recount(chat);
@@ -91,20 +110,20 @@ export class Feed {
   async older(chat) {
     if (!chat.hasMore) return false;
     let page = await this._page(chat, chat.cursor, PAGE);
-    for (let empty = 1; !page.entries.length && page.hasMore && empty < MOST_EMPTY; empty++) {
+    for (let empty = 1; !page.entries.length && page.more && empty < MOST_EMPTY; empty++) {
       page = await this._page(chat, page.cursor, PAGE);
     }
     for (const entry of page.entries) chat.put(entry, { listed: true });
-    Object.assign(chat, { cursor: page.cursor, hasMore: page.hasMore });
+    Object.assign(chat, { cursor: page.cursor, hasMore: page.more });
     this._archive.save(chat, page.entries.map(({ baseKey }) => chat.entries.get(baseKey)));
     this._changed(chat);
-    return page.hasMore;
+    return page.more;
   }
 
   async _page(chat, cursor, limit) {
     const payload = { peerLogin: chat.peer, limit, ...(cursor && { cursor }) };
     const answer = await this._link.request("GetDirectMessages", payload);
-    return { entries: await this._entries(chat, answer.messages), cursor: answer.cursor, hasMore: answer.hasMore };
+    return { entries: await this._entries(chat, answer.messages), cursor: answer.cursor, more: goesOn(answer, cursor) };
   }
 
   async _entries(chat, listed) {
@@ -149,7 +168,7 @@ export class Feed {
     }
     const peer = { IncomingDirectMessage: payload.fromLogin, OutgoingDirectMessage: payload.toLogin }[op];
     const blob = peer && fromBase64(payload.blobB64);
-    if (!blob) return;
+    if (!blob || !isLogin(peer)) return;
     await this.copy(peer, blob, payload.deliveryState);
   }
 
@@ -182,34 +201,48 @@ export class Feed {
   // Whose keys cannot be had, or do not fit: the next page shows the message, with its problem.
   async _unproven(chat, blob) {
     if (chat.listed && blob) await this.refresh(chat);
-    else await this.dialogs();
+    else this._askNumbers();
   }
 
   async _message(chat, container, blob, deliveryState) {
     const entry = await this._reader.entry(rowOfCopy(container, blob, deliveryState), chat.key);
-    // The server's number may have counted it already, and then knows one that is no older.
-    const isNew = !chat.entries.has(entry.baseKey) && (!chat.last || inOrder(chat.last, entry) < 0);
+    const isKnown = chat.known(entry.baseKey) !== null, isNewest = !chat.last || inOrder(chat.last, entry) < 0;
     if (!chat.put(entry)) return;
-    if (isNew && !entry.out && !entry.problem && !entry.revisionMs && !chat.isRead(entry)) chat.unread++;
+    if (chat.isUnread(entry)) this._count(chat, entry, { isKnown, isNewest });
     this._archive.save(chat, [chat.entries.get(entry.baseKey) ?? entry]);
+  }
+
+  // An unread message has come. Where not all of them are loaded, the server's number may have counted it: not the newest
+  // one, for then the server had told of one that is no older; of one that came late by its time only the server knows.
+  _count(chat, entry, { isKnown, isNewest }) {
+    if (this._isExact(chat)) chat.unread = chat.countUnread();
+    else if (!isKnown) {
+      if (isNewest || !entry.revisionMs) chat.unread++; // the edit of an old one is that of one which was counted
+      if (!isNewest) this._askNumbers();
+    }
   }
 
   async _receipt(chat, ofOwn, { timeMs }) {
     if (!chat.markRead(ofOwn, timeMs)) return;
     this._archive.save(chat);
-    if (!ofOwn && !this._recount(chat)) await this.dialogs();
+    if (!ofOwn && !this._recount(chat)) this._askNumbers();
   }
 
   async _tombstone(chat, { baseKey, timeMs }) {
     chat.remove(baseKey);
     this._archive.remove(chat, { baseKey, timeMs });
-    if (timeMs > chat.inReadMs && !this._recount(chat)) await this.dialogs();
+    if (timeMs > chat.inReadMs && !this._recount(chat)) this._askNumbers();
   }
 
-  // Returns whether the number is exact: it is where all that is not read is loaded, else it is at least what is.
+  // Whether all that is not read is loaded.
+  _isExact(chat) {
+    const oldest = chat.sorted[0];
+    return chat.listed && (!chat.hasMore || (oldest && chat.inReadMs >= oldest.timeMs));
+  }
+
+  // Returns whether the number is exact, else it is at least what is loaded.
   _recount(chat) {
-    const oldest = chat.sorted[0], count = chat.countUnread();
-    const exact = chat.listed && (!chat.hasMore || (oldest && chat.inReadMs >= oldest.timeMs));
+    const exact = this._isExact(chat), count = chat.countUnread();
     chat.unread = exact ? count : Math.max(chat.unread, count);
     return exact;
   }
@@ -220,4 +253,9 @@ export class Feed {
     this._archive.save(chat);
     this._changed(chat);
   }
+}
+
+// Whether there is another page after this one, which was asked for with `cursor`; the same one again is none.
+function goesOn({ cursor: next, hasMore }, cursor) {
+  return hasMore === true && typeof next === "string" && next !== cursor;
 }

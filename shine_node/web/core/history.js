@@ -122,10 +122,15 @@ export class ChatHistory {
     return timeMs <= (out ? this.outReadMs : this.inReadMs);
   }
 
-  // How many loaded messages are not read; the server's number counts where not all of them are loaded. What cannot be
-  // shown cannot be read.
+  // Whether a message is one to be read: also where it has no text here, for its substitute can be seen. What nobody has
+  // proven gets no receipt, so that it would stay unread for ever.
+  isUnread(entry) {
+    return !entry.out && isProven(entry) && !this.isRead(entry);
+  }
+
+  // How many loaded messages are not read; the server's number counts where not all of them are loaded.
   countUnread() {
-    return this.sorted.filter((entry) => !entry.out && !entry.deleted && !entry.problem && !this.isRead(entry)).length;
+    return this.sorted.filter((entry) => this.isUnread(entry)).length;
   }
 
   // The person has read up to then: a number for the list of chats, as exact as what is loaded allows.

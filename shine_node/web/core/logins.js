@@ -2,12 +2,18 @@
 
 const LOGIN = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,29}$/;
 const LOWER_LOGIN = /^[a-z0-9][a-z0-9_.-]{0,29}$/;
+const SERVER_URL = /^wss?:\/\/[\x21-\x7e]+$/;
 const DECIMAL = /^(0|[1-9][0-9]{0,19})$/;
 const U32 = 2n ** 32n - 1n;
 const U64 = 2n ** 64n - 1n;
 
 export function isLogin(text) {
   return typeof text === "string" && LOGIN.test(text);
+}
+
+// An address as an access record can name it (PROTOCOL.md §3).
+export function isServerUrl(text) {
+  return typeof text === "string" && text.length <= 256 && SERVER_URL.test(text);
 }
 
 // The form in which logins are compared.

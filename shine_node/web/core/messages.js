@@ -5,7 +5,7 @@ import { utf8 } from "./bytes.js";
 import { newNonce, parseContainer } from "./container.js";
 import { ChatError } from "./errors.js";
 import { Feed } from "./feed.js";
-import { History, isProven } from "./history.js";
+import { History } from "./history.js";
 import { pauseMs } from "./link.js";
 import { baseKey, isLogin, loginKey, parseBaseKey } from "./logins.js";
 import { anew, Outbox } from "./outbox.js";
@@ -224,10 +224,10 @@ export class Messages {
     return { ...item, revisionMs: this._revisionMs(item.timeMs, before) };
   }
 
-  // A receipt is signed: only for a message that was proven and shown, and with the time and key of its container.
+  // A receipt is signed: only for a message that was proven and seen, and with the time and key of its container.
   async read(peer, { key }) {
     const chat = this._chat(peer), entry = chat.known(key);
-    if (!entry || entry.out || entry.deleted || entry.problem || !isProven(entry) || entry.timeMs <= chat.inReadMs) return;
+    if (!entry || !chat.isUnread(entry)) return;
     const { baseKey, timeMs } = entry;
     this._feed.read(chat, timeMs);
     this._tell({ kind: "read", peer: chat.key, timeMs });

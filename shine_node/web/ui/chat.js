@@ -21,8 +21,12 @@ function spelled(chat, peer) {
   return chat.dialogs().find(same)?.peer ?? peer;
 }
 
-/** Shows the chat with `peer`; `leave` goes back to the list. `{element, focus, onNewDay}`; `signal` ends it. */
-export function chatView({ chat, peer: asked, leave, signal }) {
+/**
+ * Shows the chat with `peer`; `leave` goes back to the list. `{element, focus, onNewDay, place}`; `signal` ends it.
+ * `edits` are those that were not finished, by peer: one that is here goes on. `place`: as an earlier view of this chat
+ * told it, or null.
+ */
+export function chatView({ chat, peer: asked, leave, edits, place, signal }) {
   const peer = spelled(chat, asked);
   const actions = {
     any: (message) => canEdit(message) || (message.out && !message.deleted) || (!message.deleted && typeof message.text === "string"),
@@ -45,6 +49,14 @@ export function chatView({ chat, peer: asked, leave, signal }) {
       edit: (message, text) => attempt(() => chat.edit(message, text)),
       editLast,
     },
+  });
+  const edit = edits.get(peer), edited = edit && chat.messages(peer).find(({ key }) => key === edit.key);
+  if (edited && canEdit(edited)) composer.startEdit(edited, edit.text);
+  edits.delete(peer);
+  queueMicrotask(() => composer.fit()); // what is in the field has its height only in the page
+  signal.addEventListener("abort", () => {
+    const { editing, field } = composer;
+    if (editing && chat.state.account) edits.set(peer, { key: editing.key, text: field.value });
   });
   const status = h("p", { class: "status" });
   const isSelf = chat.state.account?.login.toLowerCase() === peer.toLowerCase();
@@ -141,12 +153,19 @@ export function chatView({ chat, peer: asked, leave, signal }) {
       else leave();
     }
   });
-  messages.open().catch((error) => {
+  messages.open().then(() => {
+    if (place?.peer === peer && !signal.aborted) messages.goTo(place);
+  }).catch((error) => {
     if (signal.aborted) return;
     messages.render();
     const known = messages.all.length > 0;
     if (!known) setText(messages.edge, errorText(error));
     else if (error?.code !== "OFFLINE") note(errorText(error));
   });
-  return { element, focus: () => composer.focus(), onNewDay: () => messages.onNewDay() };
+  return {
+    element,
+    focus: () => composer.focus(),
+    onNewDay: () => messages.onNewDay(),
+    place: () => { const found = messages.place(); return found && { ...found, peer }; },
+  };
 }

@@ -2,9 +2,10 @@
 import { chatView } from "./chat.js";
 import { h } from "./dom.js";
 import { dayOf } from "./dates.js";
-import { t } from "./i18n.js";
+import { plural, t } from "./i18n.js";
 import { icon } from "./icons.js";
 import { substitute } from "./bubble.js";
+import { isUnread } from "./news.js";
 import { announce } from "./notices.js";
 import { currentRoute, Trail } from "./router.js";
 import { settingsView } from "./settings.js";
@@ -21,28 +22,39 @@ function placeholder() {
 // Says what comes in, and what did not arrive, to a screen reader; what was there from the beginning is no news.
 function announceNews(chat, signal) {
   const failed = (last) => last?.out && tickOf(last) === "failed";
-  const known = new Map(chat.dialogs().map((dialog) => [dialog.peer, dialog.last?.timeMs ?? 0]));
+  const unreadOf = (peer) => chat.messages(peer).filter(isUnread);
+  const noted = ({ peer, last, unread }) => ({ key: last?.key, timeMs: last?.timeMs ?? 0, unread, keys: new Set(unreadOf(peer).map(({ key }) => key)) });
+  const known = new Map(chat.dialogs().map((dialog) => [dialog.peer, noted(dialog)]));
+  const spokenOf = (message) => substitute(message) ?? excerpt(message.text, 300);
   const lost = new Set(chat.dialogs().filter(({ last }) => failed(last)).map(({ last }) => last.key));
   chat.addEventListener("dialogs", () => {
     const news = [];
-    for (const { peer, last, unread } of chat.dialogs()) {
+    for (const dialog of chat.dialogs()) {
+      const { peer, last, unread } = dialog;
       if (failed(last) && !lost.has(last.key)) {
         lost.add(last.key);
         news.push(`${peer}: ${t("tick.failed")}`);
       }
-      const before = known.get(peer) ?? 0;
-      if (!last || last.timeMs <= before) continue;
-      known.set(peer, last.timeMs);
-      if (!last.out && (unread > 0 || currentRoute().peer?.toLowerCase() === peer.toLowerCase())) {
-        news.push(`${peer}: ${substitute(last) ?? excerpt(last.text, 300)}`);
+      const before = known.get(peer) ?? { timeMs: 0, unread: 0, keys: new Set() };
+      known.set(peer, noted(dialog));
+      const isNewest = last && last.key !== before.key && last.timeMs >= before.timeMs;
+      if (isNewest && !last.out && (unread > 0 || currentRoute().peer?.toLowerCase() === peer.toLowerCase())) {
+        news.push(`${peer}: ${spokenOf(last)}`);
+      } else if (unread > before.unread) {
+        // It came late, behind newer ones: its text is at hand where the chat is.
+        const late = unreadOf(peer).findLast(({ key }) => !before.keys.has(key));
+        news.push(`${peer}: ${late ? spokenOf(late) : plural("dialog.unread", unread)}`);
       }
     }
     if (news.length) announce(news.slice(0, MOST_NEWS).join("\n"));
   }, { signal });
 }
 
-/** Puts the page together; `signal` takes it apart. `prefs` are {theme(), saved(), onLanguage, onTheme, onSaved}. */
-export function mainPage({ chat, prefs, signal }) {
+/**
+ * Puts the page together; `signal` takes it apart. `prefs` are {theme(), saved(), onLanguage, onTheme, onSaved}; `kept` is
+ * what goes on in the next one: {edits, place}.
+ */
+export function mainPage({ chat, prefs, kept, signal }) {
   let view = null;
   let ending = null;
   const nudge = h("a", { class: "nudge", href: "#/settings", hidden: prefs.saved() }, icon("key"), h("span", {}, t("recovery.nudge")));
@@ -58,13 +70,15 @@ export function mainPage({ chat, prefs, signal }) {
     ending = new AbortController();
     const route = currentRoute();
     const old = view;
-    if (route.name === "chat") view = chatView({ chat, peer: route.peer, leave, signal: ending.signal });
-    else if (route.name === "settings") {
+    if (route.name === "chat") {
+      view = chatView({ chat, peer: route.peer, leave, edits: kept.edits, place: kept.place, signal: ending.signal });
+    } else if (route.name === "settings") {
       view = settingsView({
         chat, leave, theme: prefs.theme(), saved: prefs.saved, onLanguage: prefs.onLanguage, onTheme: prefs.onTheme, signal: ending.signal,
         onSaved: () => { prefs.onSaved(); nudge.hidden = true; },
       });
     } else view = null;
+    kept.place = null;
     content.replaceChildren(view ? view.element : placeholder());
     element.dataset.pane = view ? "content" : "list";
     side.show(route);
@@ -92,6 +106,7 @@ export function mainPage({ chat, prefs, signal }) {
   }, 30000);
   signal.addEventListener("abort", () => {
     clearInterval(timer);
+    kept.place = view?.place?.() ?? null;
     ending?.abort();
     document.title = "SHiNE";
   });

@@ -4,6 +4,7 @@ import { dayLabel } from "./dates.js";
 import { h, reconcile, setAttribute, setText, spoken } from "./dom.js";
 import { plural, t } from "./i18n.js";
 import { icon } from "./icons.js";
+import { cameIn, isUnread } from "./news.js";
 import { isLookedAt, Reading } from "./reading.js";
 import { timeline } from "./timeline.js";
 import { around, moved, newer, newest, older } from "./window.js";
@@ -12,6 +13,7 @@ const NEAR = 900; // pixels from an edge at which the next messages come in
 const AT_END = 48;
 const RETRY_MS = 3000;
 const MOST_PAGES_TO_UNREAD = 10;
+const LATE_MS = 60000; // two who write at once do so by less
 
 export class Messages {
   constructor({ chat, peer, actions, signal }) {
@@ -77,9 +79,8 @@ export class Messages {
   firstUnread(all) {
     let first = -1;
     for (let at = all.length - 1; at >= 0; at -= 1) {
-      if (all[at].out || all[at].deleted || all[at].problem) continue;
-      if (all[at].read) return { at: first, sure: true };
-      first = at;
+      if (isUnread(all[at])) first = at;
+      else if (isUnread({ ...all[at], read: false })) return { at: first, sure: true };
     }
     return { at: first, sure: false };
   }
@@ -99,7 +100,6 @@ export class Messages {
     const before = this.all;
     const hadNewest = this.window.end >= before.length;
     const firstKey = before[this.window.start]?.key;
-    const lastKey = before.at(-1)?.key;
     this.all = [...this.chat.messages(this.peer)];
     const count = this.all.length;
     if (this.pinned || firstKey === undefined) this.window = newest(count);
@@ -107,19 +107,33 @@ export class Messages {
       const at = this.all.findIndex((message) => message.key === firstKey);
       this.window = at < 0 ? newest(count) : moved(this.window, at, { hadNewest, count });
     }
-    if (lastKey !== undefined) this.takeNews(lastKey);
+    if (before.length) this.takeNews(before);
     this.draw();
   }
 
-  // What has come in after the last message that was there: counted, and marked where nobody was looking.
-  takeNews(lastKey) {
-    const from = this.all.findLastIndex((message) => message.key === lastKey) + 1;
-    const news = this.all.slice(from).filter((message) => !message.out);
+  // What has come in: counted, and marked where nobody was looking, or would look for it.
+  takeNews(before) {
+    const news = cameIn(this.all, before);
     if (!this.pinned) this.unseen += news.length;
-    if (!this.away || !news.length) return;
+    const isLate = news.length > 0 && news[0].timeMs < before.at(-1).timeMs - LATE_MS;
+    if (!news.length || !(this.away || isLate)) return;
     const marked = this.all.find((message) => message.key === this.unreadKey);
-    if (!marked || marked.read) this.unreadKey = news[0].key;
+    if (!marked || marked.read || news[0].timeMs < marked.timeMs) this.unreadKey = news[0].key;
     this.away = false;
+  }
+
+  /** What is in sight, to be found again by `goTo`; null at the end of the chat. */
+  place() {
+    const anchor = this.pinned ? null : this.anchor();
+    return anchor && { key: anchor.node.bubble.message.key, top: anchor.top, unreadKey: this.unreadKey };
+  }
+
+  goTo({ key, top, unreadKey }) {
+    const at = this.all.findIndex((message) => message.key === key);
+    if (at < 0) return;
+    Object.assign(this, { unreadKey, pinned: false, window: around(at, this.all.length) });
+    this.draw();
+    this.scroller.scrollTop += this.nodes.get(key).getBoundingClientRect().top - top;
   }
 
   draw() {
@@ -162,7 +176,7 @@ export class Messages {
       bubble.update(entry);
       if (foot && foot !== bubble.foot) this.reading.forget(foot);
       const { message } = entry;
-      if (!message.out && !message.read && !message.deleted && !message.problem) this.reading.watch(bubble.foot, message);
+      if (isUnread(message)) this.reading.watch(bubble.foot, message);
       else this.reading.forget(bubble.foot);
     }
   }

@@ -18,6 +18,7 @@ class Page {
     this.broken = null;
     this.busy = false; // while somebody registers or comes back: the page that does it shows the end of it
     this.login = undefined; // of whom this page is
+    this.kept = { login: null, edits: new Map(), place: null }; // what goes on where a screen is built anew, and for whom
   }
 
   async open() {
@@ -34,7 +35,7 @@ class Page {
     }
     this.render();
     this.chat.addEventListener("state", () => this.check());
-    tabs?.addEventListener("message", () => this.readSettings().then(() => this.render(), () => {}));
+    tabs?.addEventListener("message", ({ data }) => this.readSettings().then(() => this.onSetting(data), () => {}));
   }
 
   async readSettings() {
@@ -55,6 +56,12 @@ class Page {
     this.login = this.chat.state.account?.login;
     if (!this.login) this.forget();
     else this.readSettings().catch(() => {}).then(() => this.render());
+  }
+
+  // Another tab has changed a setting. A theme is there already, but for the choice where that is on the screen.
+  onSetting(name) {
+    if (name !== "theme") this.render();
+    else for (const choice of this.root.querySelectorAll("[name=theme]")) choice.checked = choice.value === this.settings.theme;
   }
 
   setBusy(busy) {
@@ -116,14 +123,16 @@ class Page {
       onTheme: (theme) => this.setTheme(theme),
       onSaved: () => this.setSaved(true),
     };
-    return mainPage({ chat, prefs, signal });
+    return mainPage({ chat, prefs, kept: this.kept, signal });
   }
 
-  // A new screen, or the same one in another language: built anew, for nothing in it is worth keeping but the drafts.
+  // A new screen, or the same one in another language: built anew, for nothing in it is worth keeping but the drafts, an
+  // edit that is being written, and the place in a chat.
   render({ focus = null } = {}) {
     const first = !this.ending;
     this.login = this.chat.state.account?.login;
     this.ending?.abort();
+    if (this.kept.login !== this.login) this.kept = { login: this.login, edits: new Map(), place: null };
     this.ending = new AbortController();
     const { element, show } = this.screen(this.ending.signal);
     this.root.replaceChildren(element);
