@@ -1,7 +1,7 @@
 // Keeps the page's files, exactly those of the list, so that the page opens without its server. The files of one
 // version are kept and dropped together: VERSION is made from all of them, and a change of it makes a new worker.
 
-const VERSION = "1b7d49ece12d9ee0";
+const VERSION = "cffefc2c62dd3fea";
 
 const FILES = [
   "./",
@@ -42,6 +42,7 @@ const FILES = [
   "ui/dom.js",
   "ui/i18n.js",
   "ui/icons.js",
+  "ui/joining.js",
   "ui/main.js",
   "ui/menu.js",
   "ui/messages.js",
