@@ -67,7 +67,7 @@ export default {
   "join.copy": "Copy",
   "join.enter": "I was added: log in",
   "join.file": "Save as a file",
-  "join.give": "Give this record to the operator of the server, who adds it with `shine-node user add --record -`. It is signed and no secret. This page goes on by itself when that is done.",
+  "join.give": "Give this record to the operator of the server, who adds it with “{command}”. It is signed and no secret. This page goes on by itself when that is done.",
   "join.notYet": "The operator has not added this account yet.",
   "join.other": "Another login",
   "join.record": "Record for the operator",

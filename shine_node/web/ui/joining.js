@@ -5,6 +5,7 @@ import { note } from "./notices.js";
 import { download } from "./recovery.js";
 
 const ASK_MS = 15000;
+const COMMAND = "shine-node user add --record -";
 
 /** What waits for the operator; it asks by itself, until `signal`, and the page goes on when somebody has come. */
 export function joiningCard({ chat, login, record, onOther, signal }) {
@@ -32,7 +33,7 @@ export function joiningCard({ chat, login, record, onOther, signal }) {
   ask(false);
   return h(
     "section", { class: "card", "aria-labelledby": "join-title" },
-    h("h2", { id: "join-title" }, t("join.waiting", { login })), h("p", {}, t("join.give")), text,
+    h("h2", { id: "join-title" }, t("join.waiting", { login })), h("p", {}, t("join.give", { command: COMMAND })), text,
     h(
       "div", { class: "actions" }, button(t("join.copy"), "plain", copy),
       button(t("join.file"), "plain", () => download(`shine-${login}-record.json`, `${line}\n`)),

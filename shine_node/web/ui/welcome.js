@@ -123,19 +123,18 @@ function languages(onLanguage) {
 /** The first page: `onRegistered({login, recoveryKey})`, `onPrepared` likewise, `onRecovered()`, `onBusy(bool)`, `onLanguage(code)`. */
 export function welcomePage({ chat, onRegistered, onPrepared, onRecovered, onBusy, onLanguage, signal }) {
   const register = newAccount({ chat, onRegistered, onBusy });
-  const join = joinForm({ chat, onPrepared, onBusy });
-  const waits = h("div", { hidden: true });
-  join.hidden = true;
+  const joining = h("div", { hidden: true });
+  // Only where the server is closed: elsewhere there is one form for a login.
   async function showJoining() {
     const waiting = await chat.waiting();
+    if (signal.aborted) return;
+    const newForm = () => joinForm({ chat, onPrepared, onBusy });
     const onOther = () => {
-      waits.hidden = true;
-      join.hidden = false;
-      join.querySelector("input").focus();
+      joining.replaceChildren(newForm());
+      joining.querySelector("input").focus();
     };
-    if (waiting && !signal.aborted) waits.replaceChildren(joiningCard({ chat, ...waiting, onOther, signal }));
-    waits.hidden = !waiting;
-    join.hidden = Boolean(waiting);
+    joining.replaceChildren(waiting ? joiningCard({ chat, ...waiting, onOther, signal }) : newForm());
+    joining.hidden = false;
   }
   const server = h("p", { class: "server" });
   const status = h("p", { class: "status", role: "status" });
@@ -161,7 +160,7 @@ export function welcomePage({ chat, onRegistered, onPrepared, onRecovered, onBus
     h("img", { src: "icon.svg", width: "64", height: "64", alt: "" }),
     h("h1", { id: "welcome-title", tabindex: "-1" }, t("welcome.title")),
     h("p", {}, t("welcome.what")), server, status,
-    h("div", { class: "cards" }, register, waits, join, comeBack({ chat, onRecovered, onBusy })),
+    h("div", { class: "cards" }, register, joining, comeBack({ chat, onRecovered, onBusy })),
     languages(onLanguage),
   );
 }
