@@ -20,6 +20,7 @@ from shine_node.protocol.envelope import (
     encode_refusal,
 )
 from shine_node.protocol.errors import InternalError, NotAuthenticated, RateLimited, Refusal
+from shine_node.protocol.glimpse import glimpse
 from shine_node.protocol.hello import Hello
 from shine_node.protocol.sessions import AuthChallenge, SessionChallenge
 
@@ -183,10 +184,9 @@ class Connection:
         return len(self._tasks) >= MAX_REQUESTS_UNDER_WAY or self._bytes_under_way >= MAX_BYTES_UNDER_WAY
 
     def _start(self, frame: str, too_many: RateLimited | None) -> None:
-        if too_many and (len(frame) >= LARGE_FRAME or decoding_cost(frame)):
-            frame = ""  # to find out even what its requestId is would cost what it may not have
-        size = len(frame)
-        task = asyncio.get_running_loop().create_task(self._answer(frame, too_many))
+        answer = self._refuse(frame, too_many) if too_many else None
+        size = len(frame if answer is None else answer)
+        task = asyncio.get_running_loop().create_task(self._answer(frame if answer is None else "", answer))
         self._bytes_under_way += size
         self._tasks.add(task)
 
@@ -197,8 +197,8 @@ class Connection:
 
         task.add_done_callback(done)
 
-    async def _answer(self, frame: str, too_many: RateLimited | None) -> None:
-        await self.outbound.send(self._refuse(frame, too_many) if too_many else await self._work(frame))
+    async def _answer(self, frame: str, answer: str | None) -> None:
+        await self.outbound.send(await self._work(frame) if answer is None else answer)
         if self._last_request is not None:
             task, code, reason = self._last_request
             if task is asyncio.current_task():
@@ -218,6 +218,8 @@ class Connection:
             return self._defect(request)
 
     def _refuse(self, frame: str, refusal: RateLimited) -> str:
+        if len(frame) >= LARGE_FRAME or decoding_cost(frame):  # to decode it would cost what it may not have
+            return encode_refusal(*glimpse(frame), refusal)
         try:
             request = decode_request(frame, self._handlers)
         except BadEnvelope as bad:

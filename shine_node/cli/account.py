@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shine_node.cli.common import OK, UNUSABLE, SubCommands, add_keys_option, complain, key_file
+from shine_node.cli.common import OK, REFUSED, UNUSABLE, SubCommands, add_keys_option, complain, key_file
 
 if TYPE_CHECKING:
     from shine_node.client.keyfile import Account
     from shine_node.client.registering import ServerToUse
+    from shine_node.protocol.access import AccessRecord
 
 __all__ = ["add_parser", "run_new", "run_recover", "run_show"]
 
@@ -27,7 +29,9 @@ def add_parser(commands: SubCommands) -> None:
         "new",
         help="make an account and register it",
         description="Makes an account with new keys, writes them to a file that only you can read, and registers it at"
-        " one or two servers. Prints the recovery key. If a server could not be reached, run the same again.",
+        " one or two servers. Prints the recovery key. If a server could not be reached, run the same again. Where a"
+        " server is closed, it prints a record, which is no secret, for the server's operator, who adds it with"
+        " `shine-node user add --record -`; the account can be used as soon as that is done.",
     )
     new.add_argument("login", help="1 to 30 of A-Z a-z 0-9 _ . - and the first one a letter or digit")
     new.add_argument(
@@ -45,6 +49,12 @@ def add_parser(commands: SubCommands) -> None:
         default=[],
         help="the registration token of the server, if it has one; with two servers once for each, in the same order",
     )
+    new.add_argument(
+        "--record",
+        metavar="FILE",
+        help="register nothing: write the record for the server's operator to FILE; - is the standard output, with"
+        " nothing else. Run again, it is a record of the same keys",
+    )
     add_keys_option(new)
     new.set_defaults(run=run_new)
 
@@ -60,7 +70,11 @@ def add_parser(commands: SubCommands) -> None:
     add_keys_option(recover)
     recover.set_defaults(run=run_recover)
 
-    show = actions.add_parser("show", help="show the account", description="Shows the account, without going online.")
+    show = actions.add_parser(
+        "show",
+        help="show the account",
+        description="Shows the account. Its servers are asked only where it was not registered yet.",
+    )
     form = show.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON object")
     form.add_argument("--recovery-key", action="store_true", help="the recovery key alone, which is a secret")
@@ -72,12 +86,12 @@ def run_new(arguments: argparse.Namespace) -> int:
     """Make an account and register it.
 
     Raises:
-        BadLogin, KeyFileError, ClientError: it is not registered, or not everywhere.
+        BadLogin, LoginTaken, KeyFileError, ClientError: it is not registered, or not everywhere; a plain
+        ``ShineError``: its record cannot be written.
     """
     import asyncio
 
-    from shine_node.client.registering import register
-    from shine_node.client.secret import write_recovery_key
+    from shine_node.client.registering import AwaitsOperator, register
     from shine_node.clock import SystemClock
 
     servers: list[ServerToUse] = arguments.server
@@ -91,10 +105,48 @@ def run_new(arguments: argparse.Namespace) -> int:
     tokens = tokens + [""] * (len(servers) - len(tokens))
     servers = [server._replace(token=token) for server, token in zip(servers, tokens, strict=True)]
     path = key_file(arguments)
-    account = asyncio.run(register(path, arguments.login, servers, clock=SystemClock()))
+    if arguments.record is not None:
+        return _prepare(arguments, path, servers)
+    try:
+        account = asyncio.run(register(path, arguments.login, servers, clock=SystemClock()))
+    except AwaitsOperator as waiting:
+        complain(str(waiting))
+        print(
+            f"The keys are in {path}. Give this record, which is no secret, to the operator of {waiting.server_login},"
+        )
+        print("who adds it with `shine-node user add --record -`; `shine-node account show` says whether that is done:")
+        print(_record_text(waiting.record))
+        _print_recovery_key(waiting.account)
+        return REFUSED
     print(f"{account.login} is registered at {_places(account)}; the keys are in {path}")
-    print("This recovery key is the only way back if that file is lost. Write it down, and show it to nobody:")
-    print(write_recovery_key(account.login, account.secret))
+    _print_recovery_key(account)
+    return OK
+
+
+def _prepare(arguments: argparse.Namespace, path: Path, servers: list[ServerToUse]) -> int:
+    """Make the account and write its record, alone where it goes to the standard output."""
+    import asyncio
+
+    from shine_node.client.keyfile import load_key_file
+    from shine_node.client.registering import prepare
+    from shine_node.clock import SystemClock
+    from shine_node.protocol.errors import ShineError
+
+    text = _record_text(asyncio.run(prepare(path, arguments.login, servers, clock=SystemClock())))
+    account = load_key_file(path)
+    hint = f"give it to the operator of {_places(account)}, who adds it with `shine-node user add --record -`"
+    if arguments.record == "-":
+        print(text)
+        complain(f"this is the record of {account.login}: {hint}")
+        complain(f"the keys are in {path}; `shine-node account show --recovery-key` is the only way back if it is lost")
+        return OK
+    try:
+        Path(arguments.record).write_text(f"{text}\n", encoding="ascii")
+    except OSError as error:
+        raise ShineError(f"{arguments.record} cannot be written: {error.strerror}; run the same again") from None
+    print(f"The keys are in {path}, the record of {account.login} is in {arguments.record}:")
+    print(f"{hint}.")
+    _print_recovery_key(account)
     return OK
 
 
@@ -120,16 +172,28 @@ def run_show(arguments: argparse.Namespace) -> int:
     """Print the account.
 
     Raises:
-        KeyFileError.
+        KeyFileError, LoginTaken.
     """
+    import asyncio
+
     from shine_node.cli.lines import json_line
+    from shine_node.client.joining import ask_servers
     from shine_node.client.keyfile import load_key_file
     from shine_node.client.secret import write_recovery_key
+    from shine_node.clock import SystemClock
 
-    account = load_key_file(key_file(arguments))
+    path = key_file(arguments)
+    account = load_key_file(path)
     if arguments.recovery_key:
         print(write_recovery_key(account.login, account.secret))
         return OK
+    account = asyncio.run(ask_servers(path, account, clock=SystemClock()))
+    if not account.registered:
+        again = " ".join(f"--server {server.server_login}={server.url}" for server in account.servers)
+        complain(
+            f"{account.login} is not registered yet, or its server cannot be reached: `shine-node account new"
+            f" {account.login} {again}` tries again, and prints the record for the operator of a closed server"
+        )
     fields = _fields(account)
     if arguments.json:
         print(json_line(fields))
@@ -164,6 +228,21 @@ def _read_recovery_key() -> str:
 
         return getpass.getpass("Recovery key: ")
     return sys.stdin.read(MAX_KEY_CHARACTERS)
+
+
+def _record_text(record: AccessRecord) -> str:
+    """Return a record as `user add --record` reads it: one line, which a person can copy."""
+    from shine_node.cli.lines import json_line
+    from shine_node.protocol.access import record_payload
+
+    return json_line(record_payload(record))
+
+
+def _print_recovery_key(account: Account) -> None:
+    from shine_node.client.secret import write_recovery_key
+
+    print("This recovery key is the only way back if that file is lost. Write it down, and show it to nobody:")
+    print(write_recovery_key(account.login, account.secret))
 
 
 def _places(account: Account) -> str:

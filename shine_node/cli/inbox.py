@@ -59,18 +59,19 @@ def run(arguments: argparse.Namespace) -> int:
 async def _show(arguments: argparse.Namespace, keys: Path) -> int:
     from shine_node.cli.lines import json_line, message_fields, message_line
     from shine_node.client.inbox import make_receipts, newest_messages, unread_messages
-    from shine_node.client.online import online
+    from shine_node.client.keyfile import load_key_file
+    from shine_node.client.online import read_online
     from shine_node.client.sending import submit
     from shine_node.clock import SystemClock
 
     clock = SystemClock()
-    async with online(keys, clock=clock) as at:
-        find = unread_messages if arguments.unread else newest_messages
-        messages = await find(at.history, arguments.login, arguments.limit)
-        for message in messages:
-            print(json_line(message_fields(message)) if arguments.json else message_line(message))
-        sys.stdout.flush()  # nothing is marked that could not be shown
-        if arguments.mark_read:
-            for receipt in make_receipts(at.user, messages, clock.now_ms):
-                await submit([at.server], receipt, clock=clock, limit_seconds=RECEIPT_SECONDS)
+    find = unread_messages if arguments.unread else newest_messages
+    messages = await read_online(keys, lambda at: find(at.history, arguments.login, arguments.limit), clock=clock)
+    for message in messages:
+        print(json_line(message_fields(message)) if arguments.json else message_line(message))
+    sys.stdout.flush()  # nothing is marked that could not be shown
+    if arguments.mark_read:
+        account = load_key_file(keys)
+        for receipt in make_receipts(account.identity, messages, clock.now_ms):
+            await submit(account.servers, receipt, clock=clock, limit_seconds=RECEIPT_SECONDS)
     return OK

@@ -33,7 +33,9 @@ def add_parser(commands: SubCommands) -> None:
         help="where to listen (default: 127.0.0.1:7070); may be given several times",
     )
     parser.add_argument(
-        "--data-dir", metavar="DIR", help="where the data lies, from here (default: /var/lib/shine-node)"
+        "--data-dir",
+        metavar="DIR",
+        help="where the data lies; a relative path begins at the configuration file (default: /var/lib/shine-node)",
     )
     parser.add_argument(
         "--allow-insecure-peers", action="store_true", help="allow ws:// without encryption: for trials only"
@@ -77,19 +79,12 @@ def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.listen:
         settings["server.listen"] = arguments.listen if len(arguments.listen) > 1 else arguments.listen[0]
     if arguments.data_dir is not None:
-        # In the file a relative path begins at the file's folder; on the command line it begins where the user is.
-        settings["server.dataDir"] = _from_here(arguments.data_dir)
+        settings["server.dataDir"] = arguments.data_dir
     if arguments.allow_insecure_peers:
         settings["server.pool.allowInsecurePeers"] = True
     if arguments.allow_private_peers:
         settings["server.pool.allowPrivatePeers"] = True
     return settings
-
-
-def _from_here(path: str) -> str:
-    if not path or path.startswith("~"):
-        return path  # to be refused with the reason
-    return str(Path(path).absolute())
 
 
 def _nested(settings: dict[str, Any]) -> dict[str, object]:

@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Send a message and print its state.
 
     Raises:
-        KeyFileError, PersonError, SealingUnavailable, ClientError: nothing was sent.
+        nothing for what goes wrong at a server, with the key file or with the sealing: it is told as the state is.
     """
     import asyncio
 
@@ -94,33 +94,52 @@ def read_text(given: str) -> str:
 
 async def _send(keys: Path, login: str, text: str, waits: bool, limit_seconds: int, as_json: bool) -> int:
     from shine_node.cli.lines import json_line, visible
-    from shine_node.client.connection import ClientError, RequestRefused
-    from shine_node.client.messages import make_sealed_message
-    from shine_node.client.online import connect_first, load_registered, make_people
-    from shine_node.client.sending import ACCEPTED, DELIVERED, await_delivery, submit
+    from shine_node.client.connection import ClientError, Connection, RequestRefused
+    from shine_node.client.joining import find_registered
+    from shine_node.client.keyfile import load_key_file
+    from shine_node.client.messages import SignedPair, make_sealed_message
+    from shine_node.client.online import make_people
+    from shine_node.client.people import PersonError
+    from shine_node.client.sealing import check_sealing
+    from shine_node.client.sending import ACCEPTED, DELIVERED, Outgoing, await_delivery, submit
     from shine_node.clock import SystemClock
+    from shine_node.protocol.errors import ShineError
 
     clock = SystemClock()
-    account = load_registered(keys)
-    async with connect_first(account.servers) as (connection, _):
+
+    async def seal(connection: Connection) -> SignedPair:
+        account = await find_registered(connection, keys, load_key_file(keys), clock=clock)
         person = await make_people(keys, account, clock=clock).find(connection, login)
-    reader = person.record.device_key
-    pair = make_sealed_message(account.identity, person.record.login, text, reader=reader, time_ms=clock.now_ms())
-    error = None
+        reader = person.record.device_key
+        return make_sealed_message(account.identity, person.record.login, text, reader=reader, time_ms=clock.now_ms())
+
+    message, error = Outgoing(seal), None
     try:
+        check_sealing()
+        servers = load_key_file(keys).servers
         bring = await_delivery if waits else submit
-        state = await bring(account.servers, pair, clock=clock, limit_seconds=limit_seconds)
-    except RequestRefused as refused:
+        state = await bring(servers, message, clock=clock, limit_seconds=limit_seconds)
+    except (RequestRefused, PersonError) as refused:
         complain(str(refused))
         state, error = REFUSED_STATE, refused.code
     except ClientError as problem:
-        complain(f"{problem}: it is not known whether the message was accepted, `shine-node inbox {login}` may tell")
         state = UNKNOWN
+        complain(f"{problem}: {_what_is_known(message.pair is not None, login)}")
+    except ShineError as problem:  # with the key file, or the library that seals
+        complain(str(problem))
+        state = REFUSED_STATE
     if as_json:
-        fields = {"type": "sent", "key": pair.base_key, "peer": person.key, "timeMs": pair.message.time_ms}
+        key, time_ms = (message.pair.base_key, message.pair.message.time_ms) if message.pair else (None, None)
+        fields = {"type": "sent", "key": key, "peer": login.lower(), "timeMs": time_ms}
         print(json_line({**fields, "state": state, "error": error}))
     else:
         print(visible(state))
     if waits and state == ACCEPTED:
         complain(f"not delivered within {limit_seconds} s: the server goes on trying")
     return OK if state == DELIVERED or (state == ACCEPTED and not waits) else REFUSED
+
+
+def _what_is_known(is_sealed: bool, login: str) -> str:
+    if is_sealed:
+        return f"it is not known whether the message was accepted, `shine-node inbox {login}` may tell"
+    return "nothing was sent"

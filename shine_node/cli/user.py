@@ -29,8 +29,9 @@ def add_parser(commands: SubCommands) -> None:
     add = actions.add_parser(
         "add",
         help="add a user, or a newer record of one",
-        description="Adds a user, or a newer record of one, whether the node runs or not. Either --record, a signed"
-        " record, or the login and its three keys (Base64), for a user that this server alone knows.",
+        description="Adds a user, or a newer record of one, whether the node runs or not. Either --record, the signed"
+        " record that the chat page and `shine-node account new` give to a person for the operator; or the login and"
+        " its three keys (Base64), for a user that this server alone knows, and whom the page and `account` refuse.",
     )
     add_config_option(add)
     add.add_argument("--record", metavar="FILE", help="a signed access record in JSON; - is the standard input")
@@ -199,8 +200,12 @@ def _add(config: Config, config_path: Path, payload: dict[str, Any]) -> int:
         print(f"{login}: nothing changed, this record or a newer one was known")
         return OK
     print(f"{login}: {'updated' if done['known'] else 'added'}")
-    if not done["servedHere"]:
+    if new.local:
+        print(f"{login} has no signed record: the chat page, `shine-node send` and other servers refuse this user")
+    elif not done["servedHere"]:
         print(f"{login} is known here and not served here: the record does not name {config.server.login}")
+    elif not done["known"]:
+        print(f"{login} can begin now: the chat page and `shine-node send` find out by themselves")
     return OK
 
 
@@ -258,6 +263,8 @@ def _read_payload(source: str) -> dict[str, Any]:
 
     try:
         if source == "-":
+            if sys.stdin.isatty():
+                complain("paste the record, and end it with Enter and Ctrl-D")
             data = sys.stdin.buffer.read(MAX_RECORD_BYTES + 1)
         else:
             with Path(source).open("rb") as stream:
@@ -269,7 +276,10 @@ def _read_payload(source: str) -> dict[str, Any]:
     try:
         payload = orjson.loads(data)
     except ValueError as error:
-        raise ShineError(f"{source} is not JSON: {error}") from None
+        raise ShineError(
+            f"{source} is not JSON ({error}): give exactly what the chat page or `shine-node account new` shows as the"
+            " record, from the first brace to the last"
+        ) from None
     if not isinstance(payload, dict):
         raise ShineError(f"{source} must hold one JSON object, a record as it travels")
     return payload

@@ -243,9 +243,13 @@ class Connection:
         if answer is None:
             self._take_event(frame)
             return
-        answered = self._pending.get(answer.request_id or "")
-        if answered is not None:  # else late, or an answer to nothing of ours
-            _settle(answered, answer)
+        if answer.refuses_unread:
+            for answered in self._pending.values():  # which one it is for is not known: each may be sent again (§5.2)
+                _settle(answered, answer)
+            return
+        named = self._pending.get(answer.request_id or "")
+        if named is not None:  # else late, or an answer to nothing of ours
+            _settle(named, answer)
 
     def _take_event(self, frame: bytes) -> None:
         event = _decode_event(frame)

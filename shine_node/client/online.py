@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from shine_node.client.connection import ClientError, ConnectFailed, Connection, RequestRefused
 from shine_node.client.history import History
 from shine_node.client.identity import Identity
-from shine_node.client.keyfile import Account, KeyFileError, load_key_file, update_key_file
+from shine_node.client.joining import NotRegistered, find_registered
+from shine_node.client.keyfile import Account, load_key_file, update_key_file
 from shine_node.client.people import People
 from shine_node.client.session import begin_session
 from shine_node.clock import Clock
 from shine_node.protocol.access import AccessServer
+from shine_node.protocol.errors import Refusal
 
-__all__ = ["Online", "connect_first", "is_passing", "load_registered", "make_people", "online"]
+__all__ = ["CONNECT_SECONDS", "Online", "connect_first", "is_passing", "make_people", "online", "read_online"]
+
+T = TypeVar("T")
 
 CONNECT_SECONDS = 15.0
 MOST_ROOT_KEYS = 20_000
@@ -36,20 +40,6 @@ class Online(NamedTuple):
 def is_passing(problem: ClientError) -> bool:
     """Say whether another server, or the same one later, may do better: after a loss, a time-out, or if it is busy."""
     return problem.retryable if isinstance(problem, RequestRefused) else True
-
-
-def load_registered(keys: Path) -> Account:
-    """Return the account of a key file, which a server must have taken.
-
-    Raises:
-        KeyFileError.
-    """
-    account = load_key_file(keys)
-    if not account.registered:
-        raise KeyFileError(
-            f"the account in {keys} is not registered to the end: run `shine-node account new {account.login}` again"
-        )
-    return account
 
 
 def make_people(keys: Path, account: Account, *, clock: Clock) -> People:
@@ -76,8 +66,13 @@ def make_people(keys: Path, account: Account, *, clock: Clock) -> People:
 
 
 @asynccontextmanager
-async def connect_first(servers: Iterable[AccessServer]) -> AsyncIterator[tuple[Connection, AccessServer]]:
+async def connect_first(
+    servers: Iterable[AccessServer], *, open_timeout: float = CONNECT_SECONDS
+) -> AsyncIterator[tuple[Connection, AccessServer]]:
     """Connect to the first of some servers that answers, for the block.
+
+    Args:
+        open_timeout: seconds that each may take.
 
     Raises:
         ConnectFailed: none did; what is said is about all of them.
@@ -85,7 +80,7 @@ async def connect_first(servers: Iterable[AccessServer]) -> AsyncIterator[tuple[
     problems: list[ConnectFailed] = []
     for server in servers:
         try:
-            connection = await Connection.open(server.url, open_timeout=CONNECT_SECONDS)
+            connection = await Connection.open(server.url, open_timeout=open_timeout)
         except ConnectFailed as problem:
             problems.append(problem)
             continue
@@ -98,33 +93,65 @@ async def connect_first(servers: Iterable[AccessServer]) -> AsyncIterator[tuple[
 
 
 @asynccontextmanager
-async def online(keys: Path, *, clock: Clock, max_events: int = 1024) -> AsyncIterator[Online]:
+async def online(
+    keys: Path, *, clock: Clock, max_events: int = 1024, last: AccessServer | None = None
+) -> AsyncIterator[Online]:
     """Go online with the account of a key file, for the block: at the first of its servers that lets it in.
+
+    Args:
+        last: a server to be tried after the others: it has just failed.
 
     Raises:
         KeyFileError: the file cannot be used.
-        ClientError: no server let it in; the error is the last one's.
+        NotRegistered: no server has the account yet.
+        ClientError: no server let it in; the error is one that passes, where there is such a one.
         Refusal: an answer lacks what it must have.
     """
-    account = load_registered(keys)
-    people = make_people(keys, account, clock=clock)
-    problem: ClientError = ConnectFailed("", "no servers")
-    for server in account.servers:
+    account = load_key_file(keys)
+    problems: list[ClientError | Refusal | NotRegistered] = []
+    for server in sorted(account.servers, key=lambda server: server == last):
         try:
             connection = await Connection.open(server.url, open_timeout=CONNECT_SECONDS, max_events=max_events)
         except ConnectFailed as failed:
-            problem = failed
+            problems.append(failed)
             continue
         async with connection:
             try:
+                account = await find_registered(connection, keys, account, clock=clock)
                 await _log_in(connection, server, keys, account, clock)
-            except ClientError as failed:
-                problem = failed
+            except (ClientError, Refusal, NotRegistered) as failed:
+                problems.append(failed)
                 continue
-            user = account.identity
+            user, people = account.identity, make_people(keys, account, clock=clock)
             yield Online(connection, server, user, people, History(connection, user, people))
             return
-    raise problem
+    raise max(reversed(problems), key=_hope)
+
+
+async def read_online(keys: Path, read: Callable[[Online], Awaitable[T]], *, clock: Clock) -> T:
+    """Return what is read with an account that is online; all anew at its other server where one fails half-way.
+
+    Raises:
+        KeyFileError, NotRegistered, ClientError, Refusal: as ``online``; or reading has failed at both.
+    """
+    last: AccessServer | None = None
+    while True:
+        failed_at: AccessServer | None = None
+        try:
+            async with online(keys, clock=clock, last=last) as at:
+                failed_at = at.server
+                return await read(at)
+        except (ClientError, Refusal) as problem:
+            if failed_at is None or last is not None or not _hope(problem):
+                raise
+            last = failed_at
+
+
+def _hope(problem: ClientError | Refusal | NotRegistered) -> int:
+    """Say how much of a problem may pass: a server that could not be asked counts, whatever the other one says."""
+    if isinstance(problem, NotRegistered):
+        return 2  # what a person is to do about it is known
+    return 1 if isinstance(problem, Refusal) or is_passing(problem) else 0
 
 
 async def _log_in(connection: Connection, server: AccessServer, keys: Path, account: Account, clock: Clock) -> None:

@@ -23,7 +23,9 @@ Pin: TypeAlias = Callable[[str, bytes, int], Awaitable[None]]
 
 
 class PersonError(ShineError):
-    """A user whose keys cannot be relied upon, or are not known."""
+    """A user whose keys cannot be relied upon, or are not known; ``code`` says so in the manner of §2."""
+
+    code = "USER_NOT_FOUND"
 
     def __init__(self, login: str) -> None:
         super().__init__(login)
@@ -40,12 +42,16 @@ class PersonUnknown(PersonError):
 class BadPerson(PersonError):
     """The records that the server gave are not signed as they must be, or there is no signed one."""
 
+    code = "BAD_SIGNATURE"
+
     def __str__(self) -> str:
         return f"the server has no properly signed record of {self.login}: their keys cannot be relied upon"
 
 
 class RootKeyChanged(PersonError):
     """The login has another root key than was first seen: it may be another person's, or the server is lying."""
+
+    code = "ROOT_KEY_MISMATCH"
 
     def __str__(self) -> str:
         return (
@@ -56,6 +62,8 @@ class RootKeyChanged(PersonError):
 
 class RecordReplaced(PersonError):
     """The server gave an older record than one that was seen before: its device key may have been stolen since."""
+
+    code = "DEVICE_KEY_NOT_ACTUAL"
 
     def __str__(self) -> str:
         return (

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shine_node.client.connection import ClientError, Connection, RequestRefused
+from shine_node.client.joining import LoginTaken, NotRegistered, find_registered
 from shine_node.client.keyfile import (
     Account,
     KeyFileError,
@@ -21,10 +22,10 @@ from shine_node.client.secret import SECRET_BYTES, make_identity
 from shine_node.clock import Clock
 from shine_node.protocol.access import AccessRecord, AccessServer, is_server_url, record_payload
 from shine_node.protocol.encoding import encode_base64
-from shine_node.protocol.errors import ShineError
+from shine_node.protocol.errors import RegistrationClosed, ShineError
 from shine_node.protocol.logins import check_login, is_login
 
-__all__ = ["NamelessServer", "NotThisAccount", "ServerToUse", "recover", "register"]
+__all__ = ["AwaitsOperator", "NamelessServer", "NotThisAccount", "ServerToUse", "prepare", "recover", "register"]
 
 
 class NamelessServer(ClientError):
@@ -36,6 +37,20 @@ class NamelessServer(ClientError):
 
     def __str__(self) -> str:
         return f"{self.url} does not say what it is called: give it as NAME={self.url}"
+
+
+class AwaitsOperator(ClientError):
+    """A server is closed: its operator has to add the account, with this record. The keys stay in the key file."""
+
+    def __init__(self, account: Account, record: AccessRecord, server_login: str) -> None:
+        super().__init__(account.login, server_login)
+        self.account = account
+        self.record = record
+        self.server_login = server_login
+
+    def __str__(self) -> str:
+        login, server = self.account.login, self.server_login
+        return f"{login} is not registered yet: {server} is closed, and its operator adds all users"
 
 
 class NotThisAccount(ShineError):
@@ -51,44 +66,66 @@ class ServerToUse(NamedTuple):
 
 
 class _Described(NamedTuple):
-    """A server as it is reached from here, and as it stands in an access record."""
+    """A server as it is reached from here, and as it stands in an access record; and whether only its operator adds."""
 
     here: AccessServer
     recorded: AccessServer
+    closed: bool
 
 
 async def register(keys: Path, login: str, servers: Sequence[ServerToUse], *, clock: Clock) -> Account:
     """Make an account with new keys, in a new key file, and register it at one or two servers.
 
-    The file is written first, so that no account is lost. If the first server refuses, it is removed again; after any
-    other failure this function goes on where it was, if it is called again with the same login.
+    The file is written first, so that no account is lost. If the first server refuses, it is removed again, unless that
+    server is closed; after any other failure this function goes on where it was, if it is called again with the same
+    login.
 
     Raises:
         BadLogin: it is no login.
         KeyFileError: the file is there already and holds another account, or cannot be written.
+        AwaitsOperator: a server is closed, and its operator has not added the account yet.
         ClientError: a server cannot be reached, or refuses.
     """
-    check_login(login)
-    account = _begun(keys, login)
-    is_new = account is None
-    described = [await _describe(server) for server in servers]
-    if account is None:
-        at = tuple(one.here for one in described)
-        account = Account(login, secrets.token_bytes(SECRET_BYTES), at, False, {}, {})
-        create_key_file(keys, account)
-    user = account.identity
-    record = user.access_record((one.recorded for one in described), time_ms=clock.now_ms())
-    for number, (server, one) in enumerate(zip(servers, described, strict=True)):
-        refused = await _add(one.here, record, server.token)
-        if refused is not None:
-            if is_new and number == 0 and not refused.retryable:
-                remove_key_file(keys)  # nobody has taken its keys
-            raise refused
+    begun = await _begin(keys, login, servers, clock)
+    for number, (server, one) in enumerate(zip(servers, begun.at, strict=True)):
+        refused = await _add(one.here, begun.record, server.token)
+        if refused is None:
+            continue
+        if refused.code == RegistrationClosed.code and one.closed:
+            raise AwaitsOperator(begun.account, begun.record, one.here.server_login)
+        if begun.is_new and number == 0 and not refused.retryable:
+            remove_key_file(keys)  # nobody has taken its keys
+        raise refused
 
     def complete(current: Account) -> Account:
-        return current._replace(servers=tuple(one.here for one in described), registered=True)
+        return current._replace(servers=tuple(one.here for one in begun.at), registered=True)
 
     return await update_key_file(keys, complete, clock=clock)
+
+
+async def prepare(keys: Path, login: str, servers: Sequence[ServerToUse], *, clock: Clock) -> AccessRecord:
+    """Make an account with new keys, in a new key file, and return its record for the operators of one or two servers.
+
+    It is registered nowhere. Called again with the same login and servers, it returns a record of the same keys, also
+    when they are registered.
+
+    Raises:
+        BadLogin, KeyFileError: as ``register``.
+        LoginTaken: a server knows the login with other keys.
+        ClientError: a server cannot be reached; the record has to hold its name and address.
+    """
+    begun = await _begin(keys, login, servers, clock, also_registered=True)
+    for one in begun.at:
+        try:
+            async with await Connection.open(one.here.url) as connection:
+                await find_registered(connection, keys, begun.account, clock=clock)
+        except LoginTaken:
+            if begun.is_new:
+                remove_key_file(keys)
+            raise
+        except NotRegistered:
+            continue
+    return begun.record
 
 
 async def recover(keys: Path, login: str, secret: bytes, server: ServerToUse) -> Account:
@@ -124,16 +161,44 @@ async def recover(keys: Path, login: str, secret: bytes, server: ServerToUse) ->
     return account
 
 
-def _begun(keys: Path, login: str) -> Account | None:
+class _Begun(NamedTuple):
+    """An account whose keys are in the key file, with a new record of it."""
+
+    account: Account
+    is_new: bool
+    at: list[_Described]
+    record: AccessRecord
+
+
+async def _begin(
+    keys: Path, login: str, servers: Sequence[ServerToUse], clock: Clock, *, also_registered: bool = False
+) -> _Begun:
+    check_login(login)
+    account = _begun(keys, login, also_registered=also_registered)
+    is_new = account is None
+    described = [await _describe(server) for server in servers]
+    at = tuple(one.here for one in described)
+    if account is None:
+        account = Account(login, secrets.token_bytes(SECRET_BYTES), at, False, {}, {})
+        create_key_file(keys, account)
+    elif account.servers != at:  # where the operator adds it, it is looked for
+        if account.registered:
+            _must_not_be(keys)
+        account = await update_key_file(keys, lambda current: current._replace(servers=at), clock=clock)
+    record = account.identity.access_record((one.recorded for one in described), time_ms=clock.now_ms())
+    return _Begun(account, is_new, described, record)
+
+
+def _begun(keys: Path, login: str, *, also_registered: bool) -> Account | None:
     """Return the account whose registration was begun with this file; ``None`` where there is no file.
 
     Raises:
-        KeyFileError: it holds another account, or one that is registered.
+        KeyFileError: it holds another account, or one that is registered and is not to be.
     """
     if not keys.exists():
         return None
     account = load_key_file(keys)
-    if account.registered or account.login != login:
+    if account.login != login or (account.registered and not also_registered):
         _must_not_be(keys)
     return account
 
@@ -152,7 +217,8 @@ async def _describe(server: ServerToUse) -> _Described:
     public = info.get("url")  # where others reach it; from here, another address may lead to it too
     if not isinstance(public, str) or not is_server_url(public, allow_insecure=True):
         public = server.url
-    return _Described(AccessServer(login, server.url), AccessServer(login, public))
+    closed = info.get("registration") == "closed"
+    return _Described(AccessServer(login, server.url), AccessServer(login, public), closed)
 
 
 async def _name_of(connection: Connection, server: ServerToUse) -> str:
@@ -172,7 +238,9 @@ async def _add(server: AccessServer, record: AccessRecord, token: str) -> Reques
             await connection.request("AddUser", payload)
         except RequestRefused as refused:
             known = await connection.request("GetUserAccess", {"login": record.login})
-            if known.get("solanaKey") != encode_base64(record.solana_key):
+            if known.get("exists") is True and known.get("solanaKey") != encode_base64(record.solana_key):
+                return RequestRefused("AddUser", 409, "USER_ALREADY_EXISTS", "this login is taken: choose another", {})
+            if known.get("exists") is not True:
                 return refused
             await connection.request("SetUserAccess", payload)
     return None

@@ -13,9 +13,11 @@ from pathlib import Path
 
 from shine_node.client.connection import ClientError, Event, RequestTimedOut
 from shine_node.client.history import read_state
+from shine_node.client.keyfile import load_key_file
 from shine_node.client.ledger import Change, Ledger
-from shine_node.client.online import Online, is_passing, load_registered, online
+from shine_node.client.online import Online, is_passing, online
 from shine_node.clock import Clock
+from shine_node.protocol.access import AccessServer
 from shine_node.protocol.container import (
     MESSAGE_IN,
     MESSAGE_OUT,
@@ -59,14 +61,17 @@ async def watch(keys: Path, *, clock: Clock, show: Show, tell: Callable[[str], N
 
     Raises:
         KeyFileError: the key file cannot be used.
+        NotRegistered: no server has the account yet.
         RequestRefused: the server does not let this account in, and it is no passing matter.
         SealingUnavailable: a message cannot be opened here.
     """
-    ledger = Ledger(load_registered(keys).login.lower())
+    ledger = Ledger(load_key_file(keys).login.lower())
     first, tries = True, 0
+    last: AccessServer | None = None
     while True:
         try:
-            async with online(keys, clock=clock, max_events=MOST_EVENTS) as at:
+            async with online(keys, clock=clock, max_events=MOST_EVENTS, last=last) as at:
+                last = at.server  # where it fails now, the other one is tried first
                 watcher = _Watcher(at, ledger, clock, show)
                 await watcher.catch_up(silently=first)
                 first, tries = False, 0

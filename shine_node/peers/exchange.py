@@ -93,7 +93,7 @@ class Exchange:
     def receive(self, answer: Answer, now: float) -> bool:
         """Give an answer to the request in flight; ``False`` for one that answers nothing here, which is dropped."""
         request = self.in_flight
-        if request is None or answer.request_id != request.request_id:
+        if request is None or not (answer.request_id == request.request_id or answer.refuses_unread):
             return False
         self.in_flight = None
         if answer.ok:

@@ -14,6 +14,7 @@ from shine_node.protocol.errors import (
     EmptyJson,
     NoOp,
     NoPayload,
+    RateLimited,
     Refusal,
     ShineError,
     UnknownOp,
@@ -71,6 +72,11 @@ class Answer(NamedTuple):
     def ok(self) -> bool:
         """Whether the request succeeded."""
         return 200 <= self.status <= 299
+
+    @property
+    def refuses_unread(self) -> bool:
+        """Whether a request was refused for its rate by one who did not read so far as to its ``requestId``."""
+        return self.request_id is None and self.status == RateLimited.status
 
 
 def decode_request(frame: str, known_ops: Mapping[str, object]) -> Request:

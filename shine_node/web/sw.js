@@ -1,7 +1,7 @@
 // Keeps the page's files, exactly those of the list, so that the page opens without its server. The files of one
 // version are kept and dropped together: VERSION is made from all of them, and a change of it makes a new worker.
 
-const VERSION = "b95f639a8fb263dc";
+const VERSION = "4c33f41d9f0da76e";
 
 const FILES = [
   "./",
@@ -44,6 +44,7 @@ const FILES = [
   "ui/dom.js",
   "ui/i18n.js",
   "ui/icons.js",
+  "ui/joining.js",
   "ui/main.js",
   "ui/menu.js",
   "ui/messages.js",

@@ -75,11 +75,61 @@ def test_an_account_whose_registration_was_not_ended(tmp_path: Path, capsys: pyt
         alice = Person("Alice", tmp_path, url, capsys)
         text = alice.keys.read_text()
         alice.keys.write_text(text.replace('"registered": true', '"registered": false'))
-        assert "registered      no\n" in alice("account", "show")[1]
-        assert alice("inbox")[0] == 1
-        assert "run `shine-node account new Alice` again" in alice.said
         assert alice("account", "new", "Alice", "--server", url)[0] == 0
         assert alice.keys.read_text() == text
+        alice.keys.write_text(text.replace('"registered": true', '"registered": false'))
+        assert "registered      yes\n" in alice("account", "show")[1], "the server has it, and was asked"
+        assert alice.keys.read_text() == text
+
+
+def test_a_closed_server_and_its_operator(tmp_path: Path, capsys: Any) -> None:
+    """The first user of a node with the default configuration, by the commands alone."""
+    folder = tmp_path / "home"
+    with home(folder, registration={"mode": "closed"}) as url:
+        keys = tmp_path / "alice.json"
+
+        def alice(*words: str) -> tuple[int, str, str]:
+            return run_command([*words, "--keys", str(keys)]), *capsys.readouterr()
+
+        new = ["account", "new", "Alice", "--server", url]
+        status, shown, said = alice(*new)
+        record, recovery_key = shown.splitlines()[2], shown.splitlines()[-1]
+        assert (status, said) == (
+            1,
+            "shine-node: Alice is not registered yet: home is closed, and its operator adds all users\n",
+        )
+        assert "`shine-node user add --record -`" in shown
+        assert recovery_key == write_recovery_key("Alice", load_key_file(keys).secret)
+        for words in (("inbox",), ("send", "alice", "x")):
+            status, _, said = alice(*words)
+            assert (status, "Alice is not registered yet" in said) == (1, True)
+        watching = run_program("watch", "--keys", keys)
+        assert (watching.returncode, "Alice is not registered yet" in watching.stderr) == (1, True)
+        status, shown, said = alice("account", "show")
+        assert (status, "registered      no\n" in shown) == (0, True)
+        assert f"account new Alice --server home={url}` tries again" in said
+        assert json.loads(alice("account", "show", "--json")[1])["registered"] is False
+
+        status, shown, said = alice(*new, "--record", "-")
+        again = json.loads(shown)
+        assert status == 0 and "user add --record -" in said and recovery_key not in shown + said
+        assert {**again, "timeMs": 0, "signatureB64": ""} == {**json.loads(record), "timeMs": 0, "signatureB64": ""}
+        file = tmp_path / "alice.record"
+        status, shown, _ = alice(*new, "--record", str(file))
+        assert (status, shown.splitlines()[-1], json.loads(file.read_text())["login"]) == (0, recovery_key, "Alice")
+        status, _, said = alice(*new, "--record", str(tmp_path / "none" / "record"))
+        assert (status, "cannot be written: No such file" in said) == (1, True)
+
+        # The older record will do too: the operator may have it from the first try.
+        added = run_program("user", "add", "--config", folder / "node.toml", "--record", "-", stdin=None, input=record)
+        assert (added.returncode, added.stderr) == (0, "")
+        assert added.stdout.splitlines()[0] == "Alice: added" and "Alice can begin now" in added.stdout
+        assert alice("send", "alice", "to myself")[:2] == (0, "delivered\n")
+        assert load_key_file(keys).registered
+        assert alice("inbox")[1].endswith("to myself\n")
+        assert alice(*new, "--record", str(file))[0] == 0
+        added = run_program("user", "add", "--config", folder / "node.toml", "--record", file)
+        assert added.stdout == "Alice: updated\n"
 
 
 @pytest.mark.parametrize(

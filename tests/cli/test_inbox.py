@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 from shine_node.cli.commands import run_command
+from shine_node.client.keyfile import create_key_file, load_key_file
+from shine_node.protocol.access import AccessServer
 from tests.cli.homes import Person, home
+from tests.client.scripted import Script, served
 
 
 def after_time(lines: str) -> list[str]:
@@ -67,3 +70,20 @@ def test_nothing_is_marked_that_could_not_be_shown(
             patched.setattr(sys, "stdout", stream)
             assert run_command(["inbox", "--mark-read", "--keys", str(alice.keys)]) == 1
         assert after_time(alice("inbox", "--unread")[1]) == ["bob: one"]
+
+
+def test_the_other_server_where_one_is_lost_half_way(tmp_path: Path, capsys: Any) -> None:
+    lost: Script = {
+        "AuthChallenge": lambda payload: {"authNonce": "x"},
+        "CreateAuthSession": lambda payload: {"sessionId": "x"},
+        "ListDialogs": lambda payload: None,
+    }
+    with home(tmp_path / "home") as url, served(lost) as losing:
+        alice, bob = (Person(login, tmp_path, url, capsys) for login in ("Alice", "Bob"))
+        bob("send", "alice", "one")
+        account = load_key_file(alice.keys)
+        alice.keys.unlink()
+        create_key_file(alice.keys, account._replace(servers=(AccessServer("lost", losing), *account.servers)))
+        status, shown = alice("inbox", "--unread", "--mark-read")
+        assert (status, after_time(shown)) == (0, ["bob: one"])
+        assert alice("inbox", "--unread") == (0, ""), "the receipt found its way too"

@@ -39,6 +39,16 @@ def test_the_file_sets_what_was_given_and_shows_the_rest(tmp_path, capsys, monke
     assert f"shine-node run --config '{path}'" in shown
 
 
+def test_two_nodes_made_from_one_folder_have_each_its_own_data(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("home", "away"):  # with README's own words
+        (tmp_path / name).mkdir()
+        assert init(f"{name}/shine-node.toml", "--data-dir", "data") == 0
+        assert load_config(tmp_path / name / "shine-node.toml").server.data_dir == tmp_path / name / "data"
+    assert init("home/other.toml", "--data-dir", str(tmp_path / "disk")) == 0
+    assert load_config(tmp_path / "home" / "other.toml").server.data_dir == tmp_path / "disk"
+
+
 def test_what_was_not_given_stays_at_its_default(tmp_path):
     path = tmp_path / "node.toml"
     assert init(path, "--listen", ":1") == 0

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +15,16 @@ import pytest
 
 from shine_node.cli import send
 from shine_node.cli.commands import run_command
+from shine_node.cli.node_process import ReservedPort
 from shine_node.client.connection import Connection
 from shine_node.client.identity import Identity
 from shine_node.client.keyfile import Account, create_key_file
 from shine_node.protocol.access import AccessServer, record_payload
 from tests.cli.homes import Person, home
-from tests.cli.program import run_program
+from tests.cli.program import LAUNCHER, SECONDS, run_program
 from tests.client.scripted import Script, served
 
+NOT_SENT = {"type": "sent", "key": None, "peer": "bob", "timeMs": None, "state": "refused", "error": None}
 NOWHERE = AccessServer("nowhere", "ws://127.0.0.1:9/ws")
 
 
@@ -48,8 +52,10 @@ def test_messages_are_sent_and_their_state_is_told(tmp_path: Path, capsys: Any) 
         assert status == 1
         assert (json.loads(shown)["state"], json.loads(shown)["error"]) == ("refused", "TOO_LARGE")
         assert "413 TOO_LARGE" in alice.said
-        assert alice("send", "nobody", "x") == (1, "")
+        assert alice("send", "nobody", "x") == (1, "refused\n")
         assert "nobody is known as nobody" in alice.said
+        status, shown = alice("send", "Nobody", "x", "--json", "--wait", "delivered")
+        assert (status, json.loads(shown)) == (1, {**NOT_SENT, "peer": "nobody", "error": "USER_NOT_FOUND"})
 
 
 def test_a_recipient_whose_server_is_off(tmp_path: Path, capsys: Any) -> None:
@@ -84,9 +90,41 @@ def test_a_server_that_is_lost_before_it_answers(tmp_path: Path, capsys: Any) ->
     shown, said = capsys.readouterr()
     assert shown == "unknown\n"
     assert "it is not known whether the message was accepted, `shine-node inbox bob` may tell" in said
-    assert run_command(["send", "bob", "x", "--timeout", "1", "--keys", str(keys)]) == 1
+    began = time.monotonic()
+    assert run_command(["send", "Bob", "x", "--timeout", "2", "--json", "--keys", str(keys)]) == 1
+    assert time.monotonic() - began > 1, "it tries for as long as it may"
     shown, said = capsys.readouterr()
-    assert (shown, said.startswith("shine-node: cannot connect to")) == ("", True)
+    assert json.loads(shown) == {**NOT_SENT, "state": "unknown"}
+    assert said.startswith("shine-node: cannot connect to") and said.endswith(": nothing was sent\n")
+
+
+def test_a_server_that_comes_back_in_time(tmp_path: Path, capsys: Any) -> None:
+    with ReservedPort() as port:
+        url = f"ws://127.0.0.1:{port.number}/ws"
+        node = {"server": {"listen": f"127.0.0.1:{port.number}", "url": url}}
+        with home(tmp_path / "home", **node):
+            alice, bob = (Person(login, tmp_path, url, capsys) for login in ("Alice", "Bob"))
+        words = ["send", "bob", "after a while", "--json", "--timeout", "120", "--keys", str(alice.keys)]
+        with subprocess.Popen([sys.executable, str(LAUNCHER), *words], stdout=subprocess.PIPE, text=True) as sending:
+            time.sleep(1)  # no wait for something: it is to have failed once before the server is there
+            with home(tmp_path / "home", **node):
+                shown, _ = sending.communicate(timeout=SECONDS)
+                assert (sending.returncode, json.loads(shown)["state"]) == (0, "delivered")
+                assert bob("inbox")[1].endswith("after a while\n")
+
+
+def test_one_line_whatever_happens(tmp_path: Path, capsys: Any) -> None:
+    none = tmp_path / "none.json"
+    assert run_command(["send", "Bob", "x", "--json", "--keys", str(none)]) == 1
+    shown, said = capsys.readouterr()
+    assert (json.loads(shown), "is not there" in said) == (NOT_SENT, True)
+    with home(tmp_path / "home", registration={"mode": "closed"}) as url:
+        keys = tmp_path / "keys.json"
+        create_key_file(keys, Account("alice", bytes(32), (AccessServer("home", url),), False, {}, {}))
+        assert run_command(["send", "Bob", "x", "--json", "--keys", str(keys)]) == 1
+        shown, said = capsys.readouterr()
+        assert json.loads(shown) == {**NOT_SENT, "error": "UNKNOWN_USER"}
+        assert "alice is not registered yet" in said
 
 
 @pytest.mark.parametrize(
@@ -127,5 +165,5 @@ def test_without_the_library_that_seals(tmp_path: Path, capsys: Any, monkeypatch
     with home(tmp_path / "home") as url:
         alice = Person("alice", tmp_path, url, capsys)
         monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
-        assert alice("send", "alice", "x") == (1, "")
+        assert alice("send", "alice", "x") == (1, "refused\n")
         assert "install shine-node[client] with pip, or the Debian package python3-cryptography" in alice.said

@@ -25,6 +25,9 @@ OTHER = AccessServer("other", "wss://other.example/ws")
 NOW_MS = int(time.time() * 1000)
 ALICE = Identity.from_seeds("Alice", root=b"\1" * 32, blockchain=b"\2" * 32, device=b"\3" * 32)
 
+BEGINS = "can begin now: the chat page and `shine-node send` find out by themselves\n"
+UNSIGNED = "has no signed record: the chat page, `shine-node send` and other servers refuse this user\n"
+
 
 def base64_of(data):
     return base64.b64encode(data).decode()
@@ -64,7 +67,7 @@ def cli(tmp_path, capsys):
 
 
 def test_a_user_of_this_server_alone(cli):
-    assert cli("add", "--login", "Alice", *keys_of(ALICE)) == (0, "Alice: added\n")
+    assert cli("add", "--login", "Alice", *keys_of(ALICE)) == (0, f"Alice: added\nAlice {UNSIGNED}")
     status, shown = cli("show", "alice", "--json")
     assert status == 0
     assert json.loads(shown) == {
@@ -92,7 +95,7 @@ def test_the_name_of_the_blockchain(cli):
 def test_signed_records(cli):
     first = ALICE.access_record([HOME, OTHER], time_ms=NOW_MS - 1000)
     second = ALICE.with_device(KeyPair.from_seed(b"\4" * 32)).access_record([OTHER], time_ms=NOW_MS)
-    assert cli.add_record(first, bchLimit=500) == (0, "Alice: added\n")
+    assert cli.add_record(first, bchLimit=500) == (0, f"Alice: added\nAlice {BEGINS}")
     assert cli.add_record(first) == (0, "Alice: nothing changed, this record or a newer one was known\n")
     assert cli("list") == (0, f"{'Alice':<30}  served  Home, other\n")
     status, shown = cli.add_record(second)
@@ -105,7 +108,19 @@ def test_signed_records(cli):
 def test_a_record_from_the_standard_input(cli, monkeypatch):
     record = json.dumps(record_payload(ALICE.access_record([HOME], time_ms=NOW_MS)))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(record.encode())))
-    assert cli("add", "--record", "-") == (0, "Alice: added\n")
+    assert cli("add", "--record", "-") == (0, f"Alice: added\nAlice {BEGINS}")
+    assert cli.said == ""
+
+
+def test_a_record_that_is_pasted(cli, monkeypatch):
+    class Terminal(io.TextIOWrapper):
+        def isatty(self):
+            return True
+
+    record = json.dumps(record_payload(ALICE.access_record([HOME], time_ms=NOW_MS)))
+    monkeypatch.setattr(sys, "stdin", Terminal(io.BytesIO(f"\n{record}\n".encode())))
+    assert cli("add", "--record", "-")[0] == 0
+    assert cli.said == "shine-node: paste the record, and end it with Enter and Ctrl-D\n"
 
 
 def test_records_that_are_refused(cli):
@@ -128,7 +143,7 @@ def test_records_that_are_refused(cli):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("{", "is not JSON"),
+        ("{", "give exactly what the chat page or `shine-node account new` shows as the record"),
         ("[]", "must hold one JSON object"),
         ("{}", "BAD_FIELDS: login is missing"),
         (" " * 70_000, "is larger than a record can be"),
@@ -226,7 +241,7 @@ def test_while_the_node_runs(cli):
         node = await NodeProcess.start(cli.config)
         try:
             added = run_program("user", "add", "--config", cli.config, "--login", "bob", *keys_of(ALICE))
-            assert (added.returncode, added.stdout, added.stderr) == (0, "bob: added\n", "")
+            assert (added.returncode, added.stdout, added.stderr) == (0, f"bob: added\nbob {UNSIGNED}", "")
             status, _ = await asyncio.to_thread(cli, "add", "--login", "BOB", *keys_of(ALICE))
             assert status == 1 and cli.said == "shine-node: USER_ALREADY_EXISTS: this login is taken\n"
             listed = run_program("user", "list", "--config", cli.config)
@@ -242,7 +257,7 @@ def test_while_the_node_runs(cli):
             await node.stop()
 
     run(story())
-    assert cli("add", "--login", "carol", *keys_of(ALICE)) == (0, "carol: added\n")
+    assert cli("add", "--login", "carol", *keys_of(ALICE)) == (0, f"carol: added\ncarol {UNSIGNED}")
 
 
 def test_while_a_node_starts_or_stops(cli):
@@ -269,7 +284,7 @@ def test_everything_of_a_user_is_sent_to_the_other_server_again(cli):
         try:
             assert await asyncio.to_thread(cli.add_record, ALICE.access_record([HOME, OTHER], time_ms=NOW_MS)) == (
                 0,
-                "Alice: added\n",
+                f"Alice: added\nAlice {BEGINS}",
             )
             async with await Connection.open(node.url) as client:
                 setting = make_setting(ALICE, "theme", "dark", time_ms=NOW_MS)

@@ -14,7 +14,7 @@ from websockets.asyncio.server import ServerConnection, serve
 
 from shine_node.client.connection import Connection
 
-__all__ = ["Refuse", "Script", "scripted", "scripted_url", "served"]
+__all__ = ["Refuse", "Script", "Silence", "scripted", "scripted_url", "served"]
 
 
 class Refuse(NamedTuple):
@@ -25,7 +25,11 @@ class Refuse(NamedTuple):
     payload: Mapping[str, object] = MappingProxyType({})
 
 
-Script = Mapping[str, Callable[[dict[str, Any]], "dict[str, Any] | Refuse | None"]]
+class Silence(NamedTuple):
+    """No answer, and no end of the connection either."""
+
+
+Script = Mapping[str, Callable[[dict[str, Any]], "dict[str, Any] | Refuse | Silence | None"]]
 """By operation, the payload of the answer to a payload; ``None`` cuts the connection."""
 
 
@@ -42,6 +46,8 @@ async def scripted_url(script: Script, links: list[ServerConnection] | None = No
             if answer is None:
                 await link.close(1011)
                 return
+            if isinstance(answer, Silence):
+                continue
             head = {"op": request["op"], "requestId": request["requestId"]}
             if isinstance(answer, Refuse):
                 error = {"status": answer.status, "ok": False, "error": answer.code, "message": "as the script says"}

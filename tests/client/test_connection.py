@@ -121,6 +121,30 @@ def test_an_error_is_raised_with_all_it_says() -> None:
     asyncio.run(story())
 
 
+def test_a_refusal_for_the_rate_without_an_id_is_for_all_that_is_under_way() -> None:
+    async def unread(link: ServerConnection) -> None:
+        for _ in range(2):
+            await link.recv()
+        for status, code in ((503, "SERVER_BUSY"), (429, "RATE_LIMITED")):
+            error = {"op": None, "requestId": None, "status": status, "ok": False, "error": code, "message": "why"}
+            await link.send(orjson.dumps(error | {"payload": {"retryAfterMs": 70}}).decode())
+        await echo(link)
+
+    async def story() -> None:
+        async with server(unread) as url, await Connection.open(url) as client:
+            asked = [client.request("Send", {}, timeout=PATIENCE) for _ in range(2)]
+            for problem in await asyncio.gather(*asked, return_exceptions=True):
+                assert isinstance(problem, RequestRefused)
+                assert (problem.code, problem.payload, problem.retryable) == (
+                    "RATE_LIMITED",
+                    {"retryAfterMs": 70},
+                    True,
+                )
+            assert await client.request("Echo", {"a": 1}, timeout=PATIENCE) == {"a": 1}
+
+    asyncio.run(story())
+
+
 def test_a_late_answer_is_dropped() -> None:
     may_answer = asyncio.Event()
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from shine_node.client import online as module
 from shine_node.client.connection import ConnectFailed, ConnectionLost, RequestRefused
-from shine_node.client.keyfile import Account, KeyFileError, create_key_file, load_key_file, update_key_file
-from shine_node.client.online import connect_first, is_passing, load_registered, make_people, online
+from shine_node.client.joining import NotRegistered
+from shine_node.client.keyfile import Account, create_key_file, load_key_file, update_key_file
+from shine_node.client.online import Online, connect_first, is_passing, make_people, online, read_online
 from shine_node.client.people import RecordReplaced, RootKeyChanged
 from shine_node.client.registering import ServerToUse, register
 from shine_node.client.secret import make_identity
 from shine_node.clock import SystemClock
 from shine_node.protocol.access import AccessServer
+from shine_node.protocol.errors import BadFields, Refusal
 from tests.client.scripted import Refuse, scripted_url
 from tests.support.nodes import LocalServer, run, servers
+from tests.support.nodes import register as register_there
 
 CLOCK = SystemClock()
 NOWHERE = AccessServer("nowhere", "ws://127.0.0.1:9/ws")
@@ -66,9 +70,21 @@ def test_the_other_server_where_one_is_off_or_refuses(tmp_path: Path, keys: Path
 def test_nobody_lets_it_in(keys: Path) -> None:
     async def story() -> None:
         async with scripted_url({"AuthChallenge": lambda payload: Refuse(422, "UNKNOWN_USER")}) as refusing:
-            create_key_file(keys, account_at(NOWHERE, AccessServer("refusing", refusing)))
+            create_key_file(keys, account_at(AccessServer("refusing", refusing)))
             with pytest.raises(RequestRefused, match="UNKNOWN_USER"):
                 async with online(keys, clock=CLOCK):
+                    pass
+            # Of two the one counts that may do better later, whichever comes first.
+            for servers_of_it in ((NOWHERE, AccessServer("r", refusing)), (AccessServer("r", refusing), NOWHERE)):
+                here = keys.with_name(servers_of_it[0].server_login)
+                create_key_file(here, account_at(*servers_of_it))
+                with pytest.raises(ConnectFailed, match=r"ws://127\.0\.0\.1:9/ws"):
+                    async with online(here, clock=CLOCK):
+                        pass
+        async with scripted_url({"AuthChallenge": lambda payload: {}}) as odd:
+            create_key_file(keys.with_name("odd"), account_at(AccessServer("odd", odd)))
+            with pytest.raises(Refusal, match="authNonce"):
+                async with online(keys.with_name("odd"), clock=CLOCK):
                     pass
         with pytest.raises(ConnectFailed):
             async with online(keys, clock=CLOCK):
@@ -80,10 +96,66 @@ def test_nobody_lets_it_in(keys: Path) -> None:
     run(story())
 
 
-def test_an_account_that_is_not_registered(keys: Path) -> None:
-    create_key_file(keys, account_at(NOWHERE)._replace(registered=False))
-    with pytest.raises(KeyFileError, match="account new Alice` again"):
-        load_registered(keys)
+def test_an_account_that_is_not_registered_yet(tmp_path: Path, keys: Path) -> None:
+    async def story() -> None:
+        async with servers(LocalServer, tmp_path, "home") as (home,):
+            create_key_file(keys, account_at(home.access, NOWHERE)._replace(registered=False))
+            with pytest.raises(NotRegistered):
+                async with online(keys, clock=CLOCK):
+                    pass
+            await register_there(load_key_file(keys).identity, [home])
+            async with online(keys, clock=CLOCK) as at:
+                assert at.user.login == "Alice"
+            assert load_key_file(keys).registered
+
+    run(story())
+
+
+def test_a_server_that_has_failed_is_tried_last(tmp_path: Path, keys: Path) -> None:
+    async def story() -> None:
+        async with servers(LocalServer, tmp_path, "home", "away") as (home, away):
+            await register(keys, "Alice", [ServerToUse(home.url), ServerToUse(away.url)], clock=CLOCK)
+            for last, used in ((None, home), (home.access, away), (away.access, home)):
+                async with online(keys, clock=CLOCK, last=last) as at:
+                    assert at.server == used.access
+            await away.stop()
+            async with online(keys, clock=CLOCK, last=home.access) as at:
+                assert at.server == home.access
+
+    run(story())
+
+
+def test_reading_goes_on_at_the_other_server(tmp_path: Path, keys: Path) -> None:
+    async def story() -> None:
+        async with servers(LocalServer, tmp_path, "home", "away") as (home, away):
+            await register(keys, "Alice", [ServerToUse(home.url), ServerToUse(away.url)], clock=CLOCK)
+            read_at: list[str] = []
+
+            async def read(at: Online, problem: Exception | None = None, *, always: bool = False) -> str:
+                read_at.append(at.server.server_login)
+                if problem is not None and (always or len(read_at) == 1):
+                    raise problem
+                return at.server.server_login
+
+            assert await read_online(keys, read, clock=CLOCK) == "home"
+            for passing in (ConnectionLost("lost"), BadFields("half an answer")):
+                read_at.clear()
+                assert await read_online(keys, partial(read, problem=passing), clock=CLOCK) == "away"
+                read_at.clear()
+                with pytest.raises(type(passing)):
+                    await read_online(keys, partial(read, problem=passing, always=True), clock=CLOCK)
+                assert read_at == ["home", "away"]
+            read_at.clear()
+            with pytest.raises(RequestRefused):
+                refused = RequestRefused("GetDirectMessages", 400, "BAD_FIELDS", "", {})
+                await read_online(keys, partial(read, problem=refused), clock=CLOCK)
+            assert read_at == ["home"], "it would be refused there too"
+            await home.stop()
+            await away.stop()
+            with pytest.raises(ConnectFailed):
+                await read_online(keys, read, clock=CLOCK)
+
+    run(story())
 
 
 def test_root_keys_go_to_the_key_file(tmp_path: Path, keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:

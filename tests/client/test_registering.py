@@ -5,13 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from shine_node.client.connection import ConnectFailed, RequestRefused
 from shine_node.client.identity import Identity, KeyPair
-from shine_node.client.keyfile import Account, KeyFileError, load_key_file
+from shine_node.client.joining import LoginTaken
+from shine_node.client.keyfile import Account, KeyFileError, create_key_file, load_key_file
 from shine_node.client.people import PersonUnknown
-from shine_node.client.registering import NamelessServer, NotThisAccount, ServerToUse, recover, register
+from shine_node.client.registering import (
+    AwaitsOperator,
+    NamelessServer,
+    NotThisAccount,
+    ServerToUse,
+    prepare,
+    recover,
+    register,
+)
 from shine_node.client.secret import make_identity
 from shine_node.clock import SystemClock
 from shine_node.protocol.access import AccessServer, record_payload
@@ -19,6 +29,7 @@ from shine_node.protocol.errors import BadLogin
 from tests.client.scripted import Refuse, Script, scripted_url
 from tests.support.nodes import LocalServer, now_ms, run, servers
 from tests.support.nodes import register as register_there
+from tests.support.operator import operator_adds
 
 CLOCK = SystemClock()
 NOWHERE = ServerToUse("ws://127.0.0.1:9/ws")  # the discard port: nobody listens
@@ -109,9 +120,53 @@ def test_a_file_of_an_earlier_try_is_not_removed(tmp_path: Path, keys: Path) -> 
                 await register(keys, "Alice", [ServerToUse(url)], clock=CLOCK)
         begun = load_key_file(keys)
         async with servers(LocalServer, tmp_path, "home", registration={"mode": "closed"}) as (home,):
-            with pytest.raises(RequestRefused, match="REGISTRATION_CLOSED"):
+            with pytest.raises(AwaitsOperator, match="home is closed"):
                 await register(keys, "Alice", [ServerToUse(home.url)], clock=CLOCK)
-        assert load_key_file(keys) == begun
+            assert load_key_file(keys) == begun._replace(servers=(home.access,))  # where its operator may add it
+
+    run(story())
+
+
+def test_a_closed_server(tmp_path: Path, keys: Path) -> None:
+    async def story() -> None:
+        async with (
+            servers(LocalServer, tmp_path, "open") as (open_one,),
+            servers(LocalServer, tmp_path, "home", registration={"mode": "closed"}) as (home,),
+        ):
+            at = [ServerToUse(home.url)]
+            with pytest.raises(AwaitsOperator) as waiting:
+                await register(keys, "Alice", at, clock=CLOCK)
+            account, record = waiting.value.account, waiting.value.record
+            assert load_key_file(keys) == account and not account.registered
+            assert record.solana_key == account.identity.root.public
+            assert record.access_servers == (home.access,)
+            again = await prepare(keys, "Alice", at, clock=CLOCK)
+            assert again.solana_key == record.solana_key and load_key_file(keys) == account
+            await operator_adds(home, orjson.dumps(record_payload(record)).decode())
+            assert (await register(keys, "Alice", at, clock=CLOCK)).secret == account.secret
+            assert (await prepare(keys, "Alice", at, clock=CLOCK)).device_key == record.device_key
+            for login, where in (("Alice", [ServerToUse(open_one.url)]), ("Bob", at)):
+                with pytest.raises(KeyFileError, match="never overwritten"):
+                    await prepare(keys, login, where, clock=CLOCK)
+
+            other = tmp_path / "other.json"
+            with pytest.raises(RequestRefused, match="USER_ALREADY_EXISTS: this login is taken"):
+                await register(other, "ALICE", at, clock=CLOCK)
+            with pytest.raises(LoginTaken, match="somebody else"):
+                await prepare(other, "ALICE", at, clock=CLOCK)
+            assert not other.exists()
+
+            both = [ServerToUse(open_one.url), *at]
+            with pytest.raises(AwaitsOperator):
+                await register(other, "Carol", both, clock=CLOCK)
+            begun = load_key_file(other)
+            record = await prepare(other, "Carol", both, clock=CLOCK)
+            assert record.access_servers == (open_one.access, home.access)
+            await open_one.request("AddUser", record_payload(Identity.generate("dave").access_record([], time_ms=1)))
+            create_key_file(tmp_path / "dave.json", begun._replace(login="dave"))
+            with pytest.raises(LoginTaken):
+                await prepare(tmp_path / "dave.json", "dave", both, clock=CLOCK)
+            assert (tmp_path / "dave.json").exists(), "it is not of this try"
 
     run(story())
 

@@ -16,7 +16,7 @@ from shine_node.config import config_from_mapping
 from shine_node.configuration.credentials import NAMES, PLACEHOLDER
 from shine_node.configuration.options import DEFAULT_DATA_DIR
 from shine_node.control.place import PACKAGED
-from shine_node.process import files_needed
+from shine_node.process import NEEDS_OWNER, files_needed
 from tests.support.vectors import REPOSITORY
 
 DEBIAN = REPOSITORY / "packaging" / "debian"
@@ -65,7 +65,7 @@ def test_it_waits_for_the_node_and_watches_it() -> None:
 def test_it_never_gives_up_but_where_only_the_owner_can_help() -> None:
     assert only("Restart") == "always"
     assert only("StartLimitIntervalSec") == "0"
-    assert only("RestartPreventExitStatus") == str(UNUSABLE)
+    assert only("RestartPreventExitStatus") == f"{UNUSABLE} {NEEDS_OWNER}"
     assert {"RestartSec", "RestartSteps", "RestartMaxDelaySec"} <= SERVICE.keys()
 
 

@@ -142,6 +142,21 @@ def test_answers_to_nothing_are_dropped() -> None:
     assert not two.future.done()
 
 
+def test_a_refusal_for_the_rate_without_an_id_is_for_the_one_under_way() -> None:
+    wire = Wire()
+    running, waiting = wire.ask("running"), wire.ask("waiting")
+    other = Answer(None, 503, "SERVER_BUSY", "why", {})
+    assert not wire.exchange.receive(other, START)
+    unread = Answer(None, 429, "RATE_LIMITED", "why", {"retryAfterMs": 70})
+    assert wire.exchange.receive(unread, START)
+    error = failure(running)
+    assert isinstance(error, PeerRefused)
+    assert (error.code, error.payload) == ("RATE_LIMITED", {"retryAfterMs": 70})
+    assert wire.names == ["running", "waiting"] and not waiting.future.done()
+    assert wire.answer()
+    assert not wire.exchange.receive(unread, START), "nothing is under way"
+
+
 def test_the_callers_time_includes_waiting() -> None:
     wire = Wire()
     wire.ask("running", seconds=100)

@@ -372,6 +372,12 @@ def test_members_of_a_wrong_type_are_passed_over() -> None:
     assert decode_answer(frame) == Answer(None, 400, "", "", {})
 
 
+def test_a_refusal_without_an_id_says_whether_it_is_for_the_rate() -> None:
+    assert Answer(None, 429, "RATE_LIMITED", "", {}).refuses_unread
+    assert not Answer("1", 429, "RATE_LIMITED", "", {}).refuses_unread
+    assert not Answer(None, 400, "BAD_JSON", "", {}).refuses_unread
+
+
 # Properties
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=10)

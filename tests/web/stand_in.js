@@ -81,6 +81,10 @@ export class Chat extends EventTarget {
     this.loaded.set(peer, 0);
   }
 
+  async waiting() {
+    return null;
+  }
+
   async serverInfo() {
     await this.act("serverInfo");
     return { serverLogin: "node.example", description: this.scenario.description, registration: this.scenario.registration };

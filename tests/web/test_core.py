@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from shine_node.protocol.container import FORMAT_SEALED, parse_container
 from shine_node.protocol.encoding import decode_base64
 from tests.support.chat import Tab, chat_nodes
 from tests.support.nodes import LocalServer, now_ms
+from tests.support.operator import operator_adds
 from tests.support.web import Web
 
 Talk = Callable[[Tab, Tab, LocalServer, LocalServer], Awaitable[None]]
@@ -455,5 +457,34 @@ def test_nothing_is_sealed_for_a_record_that_nobody_has_signed(browser: Web, tmp
             shown = await alice.until("messages[0]?.state === 'refused'", "bob")
             assert shown[0]["problem"] == "BAD_SIGNATURE"
             await alice.page.context.close()
+
+    browser.run(story())
+
+
+def test_an_account_that_the_operator_of_a_closed_server_adds(browser: Web, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with chat_nodes(tmp_path, "server1", registration={"mode": "closed"}) as (one,):
+            tab = await Tab.open(browser, await browser.profile(), one)
+            assert await tab.call("waiting") is None
+            assert await tab.call("join") is False
+            assert await tab.refused("prepare", {"login": "no spaces"}) == "BAD_LOGIN"
+            made = await tab.call("prepare", {"login": "Carol"})
+            assert made["recoveryKey"].startswith("Carol:")
+            again = await tab.call("prepare", {"login": "Carol"})
+            assert again["recoveryKey"] == made["recoveryKey"], "the same keys"
+            await tab.reload(one)
+            assert await tab.call("waiting") == {"login": "Carol", "record": again["record"]}
+            assert await tab.call("join") is False
+            assert (await operator_adds(one, json.dumps(made["record"]))).startswith("Carol: added\n")
+            assert await tab.call("join") is True
+            await tab.online()
+            assert await tab.call("waiting") is None
+            assert await tab.call("recoveryKey") == made["recoveryKey"]
+            await tab.sent("carol", "to myself")
+            assert await tab.refused("join") == "ALREADY_SIGNED_IN"
+            other = await Tab.open(browser, await browser.profile(), one)
+            assert await other.refused("prepare", {"login": "CAROL"}) == "USER_ALREADY_EXISTS"
+            assert await other.call("waiting") is None
+            assert tab.defects == other.defects == []
 
     browser.run(story())

@@ -91,10 +91,10 @@ def test_a_server_with_invitations_asks_for_one(ui: Ui) -> None:
     ui.show(story, {"login": None, "registration": "token"})
 
 
-def test_a_closed_server_offers_only_the_way_back(ui: Ui) -> None:
+def test_a_closed_server_offers_what_its_operator_adds_and_the_way_back(ui: Ui) -> None:
     async def story(page: Page) -> None:
-        await expect(page.get_by_text("This server takes no new accounts")).to_be_visible()
-        await expect(page.get_by_label("Login")).to_be_hidden()
+        await expect(page.get_by_role("heading", name="Make an account for this server's operator")).to_be_visible()
+        await expect(page.locator("#login")).to_be_hidden()
         await page.get_by_label("Recovery key").fill("nonsense")
         await page.get_by_role("button", name="Log in").click()
         await expect(page.get_by_text("This is not a whole recovery key")).to_be_visible()

@@ -37,6 +37,34 @@ export class Account {
     return identity;
   }
 
+  // For a closed server: makes keys, and the record with which its operator adds them. Both wait in the store.
+  async prepare(login, { serverLogin, url }) {
+    const begun = await this._db.get("meta", "registering");
+    const secret = begun && loginKey(begun.login) === loginKey(login) ? begun.secret : newSecret();
+    const identity = await this._identity({ login, secret });
+    const known = await this._link.request("GetUserAccess", { login });
+    if (known.exists && known.solanaKey !== toBase64(identity.root.public)) throw new ChatError("USER_ALREADY_EXISTS", "this login is taken");
+    const record = await makeRecord(identity, [{ serverLogin, url }], this._clock());
+    await this._db.put("meta", { login, secret, record }, "registering");
+    return { login, recoveryKey: identity.recoveryKey, record };
+  }
+
+  // {login, record} of what waits for the operator, or null.
+  async waiting() {
+    const begun = await this._db.get("meta", "registering");
+    return begun?.record ? { login: begun.login, record: begun.record } : null;
+  }
+
+  // Takes what waits as this browser's account, once the operator has added it; else null.
+  async joined() {
+    const begun = await this._db.get("meta", "registering");
+    if (!begun?.record) return null;
+    const identity = await this._identity(begun);
+    if (!(await this._isOwn(identity))) return null;
+    await this._keep(identity);
+    return identity;
+  }
+
   async recover(text, serverLogin) {
     const { login, secret } = await readRecoveryText(text);
     const known = await this._link.request("GetUserAccess", { login });

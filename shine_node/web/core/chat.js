@@ -79,19 +79,43 @@ export class Chat extends EventTarget {
   }
 
   async register({ login, token }) {
-    this._needNobody();
-    if (!isLogin(login)) throw new ChatError("BAD_LOGIN", "a login is 1 to 30 of A-Z a-z 0-9 _ . -, and begins with a letter or digit");
-    const server = await this.serverInfo();
-    if (this._clockProblem) await this._askTime((op) => this._link.request(op)); // it may have been set meanwhile
-    if (this._clockProblem) throw new ChatError("TIME_SKEW", this._clockProblem.message); // a record is signed, with its time
+    const server = await this._mayMake(login);
     await this._enter(await this._account.register(login, token, server));
     return { recoveryKey: await this.recoveryKey() };
+  }
+
+  // At a closed server: makes {recoveryKey, record}, which waits until the operator has added the record.
+  async prepare({ login }) {
+    return this._account.prepare(login, await this._mayMake(login));
+  }
+
+  async waiting() {
+    return this._account?.waiting() ?? null;
+  }
+
+  // Enters the account that waits; false while the operator has not added it.
+  async join() {
+    this._needNobody();
+    await this._link.ready(READY_MS);
+    const identity = await this._account.joined();
+    if (identity && !this._identity) await this._enter(identity);
+    return Boolean(identity);
   }
 
   async recover(recoveryKey) {
     this._needNobody();
     const { serverLogin } = await this.serverInfo();
     await this._enter(await this._account.recover(recoveryKey, serverLogin));
+  }
+
+  // What the server says of itself, where an account can be made here and now.
+  async _mayMake(login) {
+    this._needNobody();
+    if (!isLogin(login)) throw new ChatError("BAD_LOGIN", "a login is 1 to 30 of A-Z a-z 0-9 _ . -, and begins with a letter or digit");
+    const server = await this.serverInfo();
+    if (this._clockProblem) await this._askTime((op) => this._link.request(op)); // it may have been set meanwhile
+    if (this._clockProblem) throw new ChatError("TIME_SKEW", this._clockProblem.message); // a record is signed, with its time
+    return server;
   }
 
   recoveryKey() {

@@ -6,14 +6,19 @@ import { note } from "./notices.js";
 /** The name of the setting that says that the person has the key. */
 export const SAVED = "recoverySaved";
 
-function download(login, key) {
-  const text = `${t("recovery.fileHead", { login, host: location.host })}\n\n${key}\n\n${t("recovery.fileFoot")}\n`;
+/** Gives the person a file. */
+export function download(name, text) {
   const address = URL.createObjectURL(new Blob([text], { type: "text/plain" }));
-  const link = h("a", { href: address, download: `shine-${login}-recovery-key.txt`, hidden: true });
+  const link = h("a", { href: address, download: name, hidden: true });
   document.body.append(link);
   link.click();
   link.remove();
   setTimeout(() => URL.revokeObjectURL(address), 60000);
+}
+
+function saveKey(login, key) {
+  const text = `${t("recovery.fileHead", { login, host: location.host })}\n\n${key}\n\n${t("recovery.fileFoot")}\n`;
+  download(`shine-${login}-recovery-key.txt`, text);
 }
 
 /** The key with its buttons; it stands in the page only while this part does. */
@@ -30,7 +35,7 @@ export function recoveryPanel({ login, recoveryKey }) {
   };
   return h(
     "div", { class: "recovery" }, text,
-    h("div", { class: "actions" }, button(t("recovery.copy"), "plain", copy), button(t("recovery.file"), "plain", () => download(login, recoveryKey))),
+    h("div", { class: "actions" }, button(t("recovery.copy"), "plain", copy), button(t("recovery.file"), "plain", () => saveKey(login, recoveryKey))),
   );
 }
 

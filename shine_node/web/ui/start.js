@@ -112,9 +112,13 @@ class Page {
         this.newAccount = account;
         this.setSaved(false);
       };
+      const onPrepared = (account) => {
+        onRegistered(account);
+        this.render(); // nobody has come yet: the key is shown all the same
+      };
       const onRecovered = () => this.setSaved(true);
       const onBusy = (busy) => this.setBusy(busy);
-      return { element: welcomePage({ chat, signal, onLanguage, onRegistered, onRecovered, onBusy }) };
+      return { element: welcomePage({ chat, signal, onLanguage, onRegistered, onPrepared, onRecovered, onBusy }) };
     }
     const prefs = {
       theme: () => this.settings.theme,

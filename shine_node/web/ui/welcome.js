@@ -1,6 +1,7 @@
 // Before there is an account in this browser: make one, or come back with a recovery key.
 import { button, h, setText } from "./dom.js";
 import { currentLanguage, errorText, hasText, LANGUAGES, t } from "./i18n.js";
+import { joiningCard } from "./joining.js";
 import { LOGIN } from "./text.js";
 
 function field(id, label, hint, attributes) {
@@ -66,6 +67,25 @@ function newAccount({ chat, onRegistered, onBusy }) {
   return element;
 }
 
+// At a closed server: the account is made here, and its operator adds it.
+function joinForm({ chat, onPrepared, onBusy }) {
+  const login = field("join-login", t("welcome.login"), t("welcome.loginHint"), { autocomplete: "username", maxlength: "30", required: true });
+  return form({
+    id: "join-new-title",
+    onBusy,
+    title: t("join.title"),
+    parts: [h("p", {}, t("join.why")), login.element],
+    action: t("welcome.create"),
+    async work() {
+      login.input.removeAttribute("aria-invalid");
+      const name = login.input.value.trim();
+      if (!LOGIN.test(name)) refuse(login.input, t("error.BAD_LOGIN"));
+      const { recoveryKey } = await chat.prepare({ login: name });
+      onPrepared({ login: name, recoveryKey });
+    },
+  });
+}
+
 function comeBack({ chat, onRecovered, onBusy }) {
   const input = h("textarea", {
     id: "recovery-key", rows: "4", autocomplete: "off", autocapitalize: "none", spellcheck: "false", required: true, "aria-describedby": "recovery-hint",
@@ -100,10 +120,22 @@ function languages(onLanguage) {
   );
 }
 
-/** The first page: `onRegistered({login, recoveryKey})`, `onRecovered()`, `onBusy(bool)`, `onLanguage(code)`. */
-export function welcomePage({ chat, onRegistered, onRecovered, onBusy, onLanguage, signal }) {
+/** The first page: `onRegistered({login, recoveryKey})`, `onPrepared` likewise, `onRecovered()`, `onBusy(bool)`, `onLanguage(code)`. */
+export function welcomePage({ chat, onRegistered, onPrepared, onRecovered, onBusy, onLanguage, signal }) {
   const register = newAccount({ chat, onRegistered, onBusy });
-  const closed = h("p", { class: "card", hidden: true }, t("welcome.closed"));
+  const joining = h("div", { hidden: true });
+  // Only where the server is closed: elsewhere there is one form for a login.
+  async function showJoining() {
+    const waiting = await chat.waiting();
+    if (signal.aborted) return;
+    const newForm = () => joinForm({ chat, onPrepared, onBusy });
+    const onOther = () => {
+      joining.replaceChildren(newForm());
+      joining.querySelector("input").focus();
+    };
+    joining.replaceChildren(waiting ? joiningCard({ chat, ...waiting, onOther, signal }) : newForm());
+    joining.hidden = false;
+  }
   const server = h("p", { class: "server" });
   const status = h("p", { class: "status", role: "status" });
   let asked = false;
@@ -116,7 +148,7 @@ export function welcomePage({ chat, onRegistered, onRecovered, onBusy, onLanguag
       setText(server, [info.serverLogin, info.description].filter(Boolean).join(" — "));
       register.show(info.registration);
       register.hidden = info.registration === "closed";
-      closed.hidden = info.registration !== "closed";
+      if (info.registration === "closed") await showJoining();
     } catch {
       asked = false; // again when the connection changes; until then the form says what goes wrong
     }
@@ -128,7 +160,7 @@ export function welcomePage({ chat, onRegistered, onRecovered, onBusy, onLanguag
     h("img", { src: "icon.svg", width: "64", height: "64", alt: "" }),
     h("h1", { id: "welcome-title", tabindex: "-1" }, t("welcome.title")),
     h("p", {}, t("welcome.what")), server, status,
-    h("div", { class: "cards" }, register, closed, comeBack({ chat, onRecovered, onBusy })),
+    h("div", { class: "cards" }, register, joining, comeBack({ chat, onRecovered, onBusy })),
     languages(onLanguage),
   );
 }
