@@ -24,13 +24,17 @@ if TYPE_CHECKING:
 __all__ = [
     "MOST_BYTES",
     "MOST_ITEMS",
+    "REACH_KEY",
     "Tail",
     "Usage",
     "Used",
     "add_item",
     "change_item",
     "day_of",
+    "decode_used",
+    "encode_used",
     "read_usage",
+    "rows_reach",
     "usage_rows",
 ]
 
@@ -38,7 +42,7 @@ MOST_ITEMS = 1000
 MOST_BYTES = 8 * 2**20
 """Of items that a start adds up again."""
 DAY_MS = 86_400_000
-_UP_TO = b"usage"
+REACH_KEY = b"usage"
 """In ``meta``: the number up to which the rows of all owners reach; those of some reach further."""
 _ROW = struct.Struct(">QQQQ")
 
@@ -153,23 +157,42 @@ def change_item(txn: Transaction, owner: str, *, grows: int, now_ms: int, sent: 
 def usage_rows(txn: Transaction) -> Iterator[tuple[str, Used, int]]:
     """Yield the rows: the owner, the sum, and the number of the last item in it."""
     for key, value in txn.scan(Table.USAGE):
-        *used, seq = _ROW.unpack(value)
-        yield key.decode(), Used(*used), seq
+        yield key.decode(), *decode_used(value)
+
+
+def decode_used(value: bytes) -> tuple[Used, int]:
+    """Return what a row says: the sum, and the number of the last item in it.
+
+    Raises:
+        struct.error: it is no row.
+    """
+    *used, seq = _ROW.unpack(value)
+    return Used(*used), seq
+
+
+def encode_used(used: Used, seq: int) -> bytes:
+    """Return a row."""
+    return _ROW.pack(*used, seq)
+
+
+def rows_reach(txn: Transaction) -> int:
+    """Return the number up to which the rows of all owners reach."""
+    up_to = txn.get(Table.META, REACH_KEY)
+    return unpack_number(up_to) if up_to else 0
 
 
 def _write_all(txn: Transaction, committed: Tail) -> None:
     for owner in {*committed.added, *txn.usage.added}:
         _write_row(txn, owner, read_usage(txn, owner))
-    txn.put(Table.META, _UP_TO, pack_number(_last_item(txn)))
+    txn.put(Table.META, REACH_KEY, pack_number(_last_item(txn)))
     txn.usage.items, txn.usage.item_bytes = -committed.items, -committed.item_bytes
 
 
 def _load_tail(txn: Transaction) -> Tail:
     """Add up what the rows do not know of, from the items themselves."""
     tail = Tail()
-    up_to = txn.get(Table.META, _UP_TO)
     reached: dict[str, int] = {}
-    for number, value in txn.scan(Table.CONTAINERS, pack_number(unpack_number(up_to) + 1 if up_to else 0)):
+    for number, value in txn.scan(Table.CONTAINERS, pack_number(rows_reach(txn) + 1)):
         if not value:
             continue  # it was removed, which has written its owner's row
         incoming, outgoing = decode_containers(value)
@@ -192,14 +215,11 @@ def _load_tail(txn: Transaction) -> Tail:
 
 def _read_row(txn: Transaction, owner: str) -> tuple[Used, int]:
     value = txn.get(Table.USAGE, owner.encode())
-    if value is None:
-        return NOTHING, 0
-    *used, seq = _ROW.unpack(value)
-    return Used(*used), seq
+    return decode_used(value) if value is not None else (NOTHING, 0)
 
 
 def _write_row(txn: Transaction, owner: str, used: Used) -> None:
-    txn.put(Table.USAGE, owner.encode(), _ROW.pack(*used, _last_item(txn)))
+    txn.put(Table.USAGE, owner.encode(), encode_used(used, _last_item(txn)))
     txn.usage.written.add(owner)
     txn.usage.added.pop(owner, None)
 

@@ -8,6 +8,7 @@ from shine_node.protocol.signatures import is_signed_by
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import SCHEMA_VERSION, Table, unpack_number
 from shine_node.store.schema import SCHEMA_KEY
+from shine_node.store.usage import REACH_KEY
 from shine_node.store.verifying.context import UNREADABLE, Context
 from shine_node.store.verifying.findings import Check, Finding, Problem, Verdict
 from shine_node.store.verifying.items import (
@@ -28,12 +29,13 @@ from shine_node.store.verifying.people import (
     judge_setting_unsynced,
     judge_user,
 )
+from shine_node.store.verifying.sums import judge_usage
 
 __all__ = ["JUDGES", "check_signature", "judge_again"]
 
 Judge = Callable[[Context, bytes, bytes], None]
 
-_NUMBERS = (b"access_seq ", b"peer_doubt ", b"peer_doubt_before ", b"refill ")
+_NUMBERS = (b"access_seq ", b"peer_doubt ", b"peer_doubt_before ", b"refill ", REACH_KEY)
 _TEXTS = (b"peer_mark ", b"peer_run ")
 _LINEAGE_ENTRY_BYTES = 16
 
@@ -75,6 +77,7 @@ JUDGES: Mapping[Table, Judge] = {
     Table.OUTBOX_UNSYNCED: judge_outbox,
     Table.SESSIONS: judge_session,
     Table.SESSIONS_OF_USER: judge_session_of_user,
+    Table.USAGE: judge_usage,
 }
 """In the order in which the tables are looked through."""
 

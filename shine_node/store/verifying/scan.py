@@ -24,6 +24,7 @@ from shine_node.store.verifying.context import UNREADABLE, Context
 from shine_node.store.verifying.findings import Check, Finding, Problem, Verdict
 from shine_node.store.verifying.items import without_number
 from shine_node.store.verifying.judges import JUDGES, check_signature
+from shine_node.store.verifying.sums import find_wrong_sums
 
 __all__ = ["Readable", "Scan"]
 
@@ -64,7 +65,8 @@ class Scan:
     ) -> None:
         self._store = store
         self._own_login = own_login
-        self._found = found
+        self._tell = found
+        self._all_well = True
         self._progress = progress
         self._threads = (os.cpu_count() or 1) if threads is None else threads
         self.rows = 0
@@ -95,7 +97,14 @@ class Scan:
             self._end_checks(pool)
         for finding in self._of_removed():
             self._found(finding)
+        if self._all_well:  # sums follow from the rows: those that are wrong need not be counted twice
+            for finding in self._of_sums():
+                self._found(finding)
         self._progress(total, total)
+
+    def _found(self, finding: Finding) -> None:
+        self._all_well = self._all_well and finding.problem.note
+        self._tell(finding)
 
     def _of_removed(self) -> list[Finding]:
         """Find empty contents of no removed message, and removed messages of one number."""
@@ -106,6 +115,10 @@ class Scan:
             found.append(Finding(Problem.DANGLING, *row, text, drop=(row,), whole=True))
         several = {seq for seq, count in Counter(self._removed).items() if seq and count > 1}
         return [*found, *self._of_one_number(several)] if several else found
+
+    def _of_sums(self) -> list[Finding]:
+        with self._store.read() as txn:
+            return find_wrong_sums(txn)
 
     def _of_one_number(self, numbers: set[int]) -> list[Finding]:
         """Find all but the first of the removed messages of each of these numbers."""

@@ -84,6 +84,10 @@ def fill(txn: Transaction) -> None:
         from_server=OTHER,
     )
     store_incoming(txn, RECEIVED, now_ms=NOW, own_login=OWN)
+    # An edit of what is not the newest writes a row of what is counted.
+    for revision_ms in (NOW + 6, NOW + 7):
+        pair = make_pair("alice", "carol", nonce=3, revision_ms=revision_ms)
+        store_pair(txn, pair, now_ms=NOW, from_client=True, delivery=first_delivery(), own_login=OWN)
     for number, param in enumerate(("theme", "sound")):
         setting = make_setting(identity("alice"), param, "on", time_ms=NOW + number)
         put_setting(txn, setting, now_ms=NOW, own_login=OWN, most=10, from_server=OTHER if number else None)

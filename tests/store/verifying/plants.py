@@ -349,6 +349,23 @@ PEOPLE: dict[str, tuple[Plant, Problem]] = {
 }
 """Of users beside their history."""
 
+SUMS: dict[str, tuple[Plant, Problem]] = {
+    "a sum is too large": (alter(Table.USAGE, lambda value: pack_number(2**40) + value[8:]), Problem.CONTRADICTION),
+    "a sum cannot be read": (alter(Table.USAGE, lambda value: value[:-1]), Problem.UNREADABLE),
+    "a sum of nobody": (add(Table.USAGE, b"a b", bytes(32)), Problem.UNREADABLE),
+    "a sum of one without items": (add(Table.USAGE, b"nobody", pack_number(5) + bytes(24)), Problem.CONTRADICTION),
+    "a sum is missing": (
+        lambda txn: [
+            txn.put(Table.META, b"usage", pack_number(8)),
+            txn.delete(Table.USAGE, first(txn, Table.USAGE)[0]),
+        ],
+        Problem.NO_INDEX,
+    ),
+    "the sums reach too far": (add(Table.META, b"usage", pack_number(2**62)), Problem.CONTRADICTION),
+    "how far the sums reach cannot be read": (add(Table.META, b"usage", b"x"), Problem.UNREADABLE),
+}
+
+
 META: dict[str, tuple[Plant, Problem]] = {
     "the lineage cannot be read": (add(Table.META, b"lineage", b"x"), Problem.UNREADABLE),
     "a place cannot be read": (add(Table.META, b"access_seq x", b"x"), Problem.UNREADABLE),
