@@ -46,16 +46,20 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _run(arguments: argparse.Namespace) -> int:
     from shine_node.client.blocking import change_blocked, read_blocked
-    from shine_node.client.online import connect_first, load_registered
+    from shine_node.client.joining import find_registered
+    from shine_node.client.keyfile import load_key_file
+    from shine_node.client.online import connect_first
     from shine_node.clock import SystemClock
 
-    account = load_registered(key_file(arguments))
+    keys, clock = key_file(arguments), SystemClock()
+    account = load_key_file(keys)
     async with connect_first(account.servers) as (connection, _):
+        account = await find_registered(connection, keys, account, clock=clock)
         if arguments.login is None:
             for login in await read_blocked(connection, account.identity):
                 print(login)
             return OK
-        now_ms, blocked = SystemClock().now_ms(), arguments.blocked
+        now_ms, blocked = clock.now_ms(), arguments.blocked
         _, changed = await change_blocked(connection, account.identity, arguments.login, blocked=blocked, now_ms=now_ms)
     if not changed:
         complain(f"{arguments.login} {'is blocked already' if blocked else 'is not blocked'}")

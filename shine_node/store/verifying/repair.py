@@ -11,7 +11,7 @@ import orjson
 
 from shine_node.store.environment import Store, Transaction
 from shine_node.store.layout import Table
-from shine_node.store.verifying.findings import Finding
+from shine_node.store.verifying.findings import Finding, Problem
 from shine_node.store.verifying.judges import judge_again
 from shine_node.store.verifying.names import readable
 
@@ -104,5 +104,6 @@ class Repair:
 
     def _again(self, txn: Transaction, finding: Finding) -> list[Finding]:
         if finding.whole:
-            return [finding] if txn.get(finding.table, finding.key) is not None else []
+            lacks_row = finding.problem is Problem.NO_INDEX
+            return [finding] if lacks_row or txn.get(finding.table, finding.key) is not None else []
         return judge_again(txn, self._own_login, finding)
