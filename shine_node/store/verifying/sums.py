@@ -24,7 +24,7 @@ def judge_usage(context: Context, key: bytes, value: bytes) -> None:
 
 def find_wrong_sums(txn: Transaction) -> list[Finding]:
     """Compare all sums with the items, in one snapshot: of items behind the number of a sum nothing is known yet."""
-    known = {key: found for key, value in txn.scan(Table.USAGE) if (found := _decode(key, value)) is not None}
+    known = {key: sums for key, value in txn.scan(Table.USAGE) if (sums := _decode(key, value)) is not None}
     reach = _reach(txn)
     last = txn.last_key(Table.CONTAINERS)
     last_seq = unpack_number(last) if last is not None and len(last) == 8 else 0
