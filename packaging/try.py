@@ -37,7 +37,6 @@ from machine import Failed, Machine, base_tarball, run, until
 from nacl.signing import SigningKey
 
 TOP = Path(__file__).resolve().parents[1]
-MIRROR = ""
 PAGE = "http://127.0.0.1:7070/"
 OUTSIDE = "127.0.0.2"
 """Where the node outside of the machine listens."""
@@ -65,7 +64,7 @@ def main() -> int:
     """Prove everything, in order."""
     parser = argparse.ArgumentParser(description="Proves the packages in fresh Debian systems.")
     parser.add_argument("--cache", metavar="FOLDER", type=Path, help="where base systems are kept for the next time")
-    parser.add_argument("--mirror", default=MIRROR, help="of Debian's packages (default: %(default)s)")
+    parser.add_argument("--mirror", help="of Debian's packages (default: the one that this system uses)")
     parser.add_argument("--only", choices=("trixie", "bookworm"), help="one of the two systems alone")
     arguments = parser.parse_args()
     if os.geteuid() != 0:
@@ -87,15 +86,25 @@ def main() -> int:
     return 0
 
 
+def own_mirror() -> str:
+    """Return where this system, a Debian, gets its packages from."""
+    for line in run("apt-get", "indextargets", "--format", "$(CREATED_BY) $(COMPONENT) $(REPO_URI)").splitlines():
+        made_by, component, uri = line.split(" ", 2)
+        if (made_by, component) == ("Packages", "main") and "security" not in uri:
+            return uri
+    raise Failed("apt of this system knows no packages: run `apt-get update`, or name a --mirror")
+
+
 def _prove(arguments: argparse.Namespace, work: Path, cache: Path) -> None:
+    mirror = arguments.mirror or own_mirror()
     if arguments.only != "bookworm":
         package, following = build_packages(work)
-        trixie = base_tarball("trixie", arguments.mirror, cache)
+        trixie = base_tarball("trixie", mirror, cache)
         with frozen_disk(work) as disk, Machine.booted(trixie, work / "trixie", binds={disk: "/srv/slow"}) as machine:
             prove_trixie(machine, package, following, disk, work)
     if arguments.only != "trixie":
         bundle = build_bundle(work)
-        with Machine.booted(base_tarball("bookworm", arguments.mirror, cache), work / "bookworm") as machine:
+        with Machine.booted(base_tarball("bookworm", mirror, cache), work / "bookworm") as machine:
             prove_install(machine, bundle, "the bundle on Debian 12")
             prove_idle(machine)
             machine.do("systemctl stop shine-node")
