@@ -115,7 +115,7 @@ def test_a_terminal_that_lacks_the_letters(tmp_path):
     [
         (["account", "new"], "Prints the recovery key."),
         (["account", "recover"], "Reads a recovery key from the terminal or the standard input"),
-        (["account", "show"], "without going online"),
+        (["account", "show"], "asked only where it was not registered yet"),
         (["send"], "Exit status: 0 accepted or delivered (with --wait: delivered), 1 refused, failed, or no answer"),
         (["inbox"], "with --unread the oldest of those that came in and are unread"),
         (["watch"], "misses nothing and shows nothing twice"),

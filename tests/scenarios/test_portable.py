@@ -84,7 +84,8 @@ class Load:
 
 def test_a_backup_under_load_holds_what_was_answered_before_it_and_is_put_back(tmp_path: Path) -> None:
     async def story() -> None:
-        async with servers(ServerProcess, tmp_path, "home") as (home,):
+        limits = {"messagesPerMinutePerSender": 0}
+        async with servers(ServerProcess, tmp_path, "home", limits=limits) as (home,):
             await register(ALICE, [home])
             await register(BOB, [home])
             load = Load(home)

@@ -66,6 +66,7 @@ def test_every_table_is_exported_or_follows_from_others() -> None:
         Table.SETTINGS_UNSYNCED,
         Table.READ_MARKS,
         Table.SESSIONS_OF_USER,
+        Table.USAGE,
     } == DERIVED
     exported = {Table.ACCESS_RECORDS, Table.RESYNC, Table.SETTINGS, Table.SESSIONS, Table.HISTORY, Table.META}
     assert set(Table) == DERIVED | exported | {Table.CONTAINERS}
