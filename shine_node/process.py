@@ -114,13 +114,6 @@ def run_node(config: Config, *, config_path: Path | None = None) -> int:
         resort.disarm()
     return leave(status)
 
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            status = runner.run(_run(config, config_path, resort, notifier))
-    finally:
-        resort.disarm()
-    return leave(status)
-
 
 def status_line(status: Mapping[str, Any]) -> str:
     """Return the state of a node in a few words; the answer to ``Status`` is what is read. Pure."""

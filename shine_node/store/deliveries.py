@@ -6,6 +6,9 @@ its next attempt. Each function is called in a transaction and has no other effe
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import struct
 from collections.abc import Collection
 from typing import NamedTuple
 
@@ -26,6 +29,11 @@ __all__ = [
     "reschedule",
 ]
 
+log = logging.getLogger(__name__)
+
+_UNREADABLE = (ValueError, KeyError, IndexError, struct.error)
+"""What is raised by a row that is damaged: `verify` speaks of it, and it is to hold up no other."""
+
 
 class Claim(NamedTuple):
     """The right to make one attempt: whoever holds it writes the result, as long as the version is still this one."""
@@ -45,7 +53,8 @@ def due_keys(
     for index_key, item_key in txn.scan(table):
         if unpack_number(index_key[:8]) > now_ms or len(found) == limit:
             break
-        found.append((index_key, ItemKey.decode(item_key)))
+        with contextlib.suppress(*_UNREADABLE):
+            found.append((index_key, ItemKey.decode(item_key)))
     return found
 
 
@@ -154,7 +163,8 @@ def reschedule(
             break
         seen += 1
         last = index_key
-        rows.append((index_key, ItemKey.decode(item_key)))
+        with contextlib.suppress(*_UNREADABLE):
+            rows.append((index_key, ItemKey.decode(item_key)))
     for _, key in rows:
         row = _open_row(txn, key)
         if row is None or row.delivery is None or (row.seq, row.version) in held:
@@ -195,7 +205,11 @@ def count_open(txn: Transaction) -> int:
 
 def _open_row(txn: Transaction, key: ItemKey) -> Row | None:
     value = txn.get(Table.HISTORY, key.encode())
-    row = Row.decode(value) if value is not None else None
+    try:
+        row = Row.decode(value) if value is not None else None
+    except _UNREADABLE:
+        log.error("the row of %s cannot be read, and is not delivered: run `shine-node verify`", key.message.base_key)
+        return None
     return row if row is not None and row.delivery is not None else None
 
 

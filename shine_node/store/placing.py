@@ -6,10 +6,11 @@ from shine_node.protocol.revisions import Arrival
 from shine_node.protocol.schedule import DeliveryState
 from shine_node.store.deliveries import due_table, end_delivery, finish_delivery
 from shine_node.store.environment import Transaction
-from shine_node.store.layout import Flag, Row, Table, encode_containers, pack_number, time_key
-from shine_node.store.messages import STORED_ARRIVALS, follow, get_row, judge_copies
+from shine_node.store.layout import Flag, Kind, Row, Table, encode_containers, pack_number, time_key
+from shine_node.store.messages import STORED_ARRIVALS, follow, get_blobs, get_row, judge_copies
 from shine_node.store.outbox import clear_entry, put_entry
 from shine_node.store.portable import Item
+from shine_node.store.usage import add_item, change_item
 from shine_node.store.users import other_server
 
 __all__ = ["place_item"]
@@ -48,6 +49,18 @@ def place_item(txn: Transaction, item: Item, *, own_login: str, foreign: bool = 
     return False
 
 
+def _count(txn: Transaction, item: Item, old: Row | None) -> None:
+    """Count what the owner has stored more, or less."""
+    row = item.row
+    size = 0 if row.removed else sum(map(len, item.blobs))
+    sent = item.key.kind is Kind.MESSAGE and bool(row.flags & Flag.SENT_HERE)
+    if old is not None:
+        grows = size - sum(map(len, get_blobs(txn, old)))
+        change_item(txn, item.key.owner, grows=grows, now_ms=row.changed_at_ms, sent=sent)
+    elif not row.removed:
+        add_item(txn, item.key.owner, size=size, now_ms=row.changed_at_ms, sent=sent)
+
+
 def _write(txn: Transaction, item: Item, old: Row | None, own_login: str) -> None:
     """Write the row of an item over whatever is there, with all that is found by other keys."""
     key, wanted = item.key, item.row
@@ -61,6 +74,7 @@ def _write(txn: Transaction, item: Item, old: Row | None, own_login: str) -> Non
         seq, changed_at_ms, version = old.seq, max(changed_at_ms, old.changed_at_ms + 1), max(version, old.version + 1)
     elif wanted.seq:
         seq = txn.next_seq(Table.CONTAINERS)
+    _count(txn, item, old)
     unsynced = other is not None and item.synced != other.lower() and not wanted.removed
     flags = wanted.flags | Flag.UNSYNCED if unsynced else wanted.flags
     row = wanted._replace(flags=flags, seq=seq, changed_at_ms=changed_at_ms, version=version)

@@ -10,6 +10,7 @@ Each function is called in a write transaction, before it writes the item.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
@@ -42,6 +43,8 @@ MOST_ITEMS = 1000
 MOST_BYTES = 8 * 2**20
 """Of items that a start adds up again."""
 DAY_MS = 86_400_000
+_UNREADABLE = (Refusal, ValueError, KeyError, IndexError, struct.error)
+"""What is raised by a row that is damaged; `verify` speaks of it, and nothing else is to stop for it."""
 REACH_KEY = b"usage"
 """In ``meta``: the number up to which the rows of all owners reach; those of some reach further."""
 _ROW = struct.Struct(">QQQQ")
@@ -192,30 +195,37 @@ def _load_tail(txn: Transaction) -> Tail:
     """Add up what the rows do not know of, from the items themselves."""
     tail = Tail()
     reached: dict[str, int] = {}
-    for number, value in txn.scan(Table.CONTAINERS, pack_number(rows_reach(txn) + 1)):
-        if not value:
-            continue  # it was removed, which has written its owner's row
-        incoming, outgoing = decode_containers(value)
-        blob = outgoing or incoming
-        try:
-            key = ItemKey.of(parse_container(blob, max_body_bytes=len(blob)))
-        except Refusal:
-            continue  # it is damaged: `verify` says so
-        if key.owner not in reached:
-            reached[key.owner] = _read_row(txn, key.owner)[1]
-        if unpack_number(number) > reached[key.owner]:
-            size = len(incoming) + len(outgoing)
-            stored = txn.get(Table.HISTORY, key.encode())
-            row = Row.decode(stored) if stored else None
-            sent = row is not None and key.kind is Kind.MESSAGE and bool(row.flags & Flag.SENT_HERE)
-            day = day_of(row.changed_at_ms) if row is not None and sent else 0
-            tail.add(key.owner, Used(size, day, int(sent)))
+    try:
+        begin = rows_reach(txn) + 1
+    except _UNREADABLE:
+        begin = 1
+    for number, value in txn.scan(Table.CONTAINERS, pack_number(begin)):
+        if value:  # else it was removed, which has written its owner's row
+            with contextlib.suppress(*_UNREADABLE):
+                _add_stored(txn, tail, reached, unpack_number(number), value)
     return tail
+
+
+def _add_stored(txn: Transaction, tail: Tail, reached: dict[str, int], seq: int, value: bytes) -> None:
+    incoming, outgoing = decode_containers(value)
+    blob = outgoing or incoming
+    key = ItemKey.of(parse_container(blob, max_body_bytes=len(blob)))
+    if key.owner not in reached:
+        reached[key.owner] = _read_row(txn, key.owner)[1]
+    if seq > reached[key.owner]:
+        stored = txn.get(Table.HISTORY, key.encode())
+        row = Row.decode(stored) if stored else None
+        sent = row is not None and key.kind is Kind.MESSAGE and bool(row.flags & Flag.SENT_HERE)
+        day = day_of(row.changed_at_ms) if row is not None and sent else 0
+        tail.add(key.owner, Used(len(incoming) + len(outgoing), day, int(sent)))
 
 
 def _read_row(txn: Transaction, owner: str) -> tuple[Used, int]:
     value = txn.get(Table.USAGE, owner.encode())
-    return decode_used(value) if value is not None else (NOTHING, 0)
+    try:
+        return decode_used(value) if value is not None else (NOTHING, 0)
+    except _UNREADABLE:
+        return NOTHING, 0
 
 
 def _write_row(txn: Transaction, owner: str, used: Used) -> None:

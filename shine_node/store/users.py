@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from shine_node.protocol.access import (
     record_payload,
 )
 from shine_node.protocol.encoding import decode_base64, encode_base64
+from shine_node.protocol.errors import ShineError
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import Table, pack_number, unpack_number
 
@@ -41,6 +43,8 @@ __all__ = [
     "records_after",
     "shared_after",
 ]
+
+log = logging.getLogger(__name__)
 
 
 class Registration:
@@ -157,9 +161,14 @@ def find_logins(txn: Transaction, prefix: str, limit: int) -> list[str]:
 
 
 def list_users(txn: Transaction) -> Iterator[Registration]:
-    """Yield every user that is known here, by login."""
-    for _, value in txn.scan(Table.USERS):
-        yield decode_registration(value)
+    """Yield every user that is known here, by login; one whose row is damaged is told in the log and passed over."""
+    for key, value in txn.scan(Table.USERS):
+        try:
+            registration = decode_registration(value)
+        except (ValueError, KeyError, TypeError, ShineError):
+            log.error("the row of the user %s cannot be read: run `shine-node verify`", key.decode("ascii", "replace"))
+            continue
+        yield registration
 
 
 def list_records(txn: Transaction) -> Iterator[Registration]:

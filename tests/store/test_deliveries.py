@@ -496,3 +496,22 @@ def test_a_row_whose_attempts_all_fail(store: Store, case: dict[str, Any]) -> No
             finish(store, held, now_ms, schedule=schedule)
     assert made == case["attempts"]
     assert row_of(store, key).state.wire == case["stateAfter"]
+
+
+# Damage
+
+
+def test_a_row_that_cannot_be_read_holds_up_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with opened(tmp_path / "shine.mdb") as store:
+        store.write_now(lambda txn: register(txn, "alice", OWN, "other"))
+        bad, good = put(store, nonce=1), put(store, nonce=2)
+
+        def damage(txn: Transaction) -> None:
+            txn.put(Table.HISTORY, bad.encode(), b"\xff" * 9)
+            txn.put(Table.DUE_ATTEMPTS, time_key(NOW, 99), b"\xff")
+
+        store.write_now(damage)
+        assert [claim.key for claim in claim(store, NOW)] == [good]
+        store.write_now(lambda txn: reschedule(txn, SCHEDULE, now_ms=NOW, held=(), after=b"", limit=9))
+    assert bad.message.base_key in caplog.text
+    assert "shine-node verify" in caplog.text

@@ -9,10 +9,12 @@ import pytest
 from shine_node.protocol.keys import MessageId
 from shine_node.protocol.schedule import DeliveryState
 from shine_node.store.environment import Store, Transaction
-from shine_node.store.layout import Flag, ItemKey, OpenDelivery, Row
+from shine_node.store.layout import Flag, ItemKey, OpenDelivery, Row, Table, decode_containers
 from shine_node.store.messages import get_blobs, get_row, store_pair
 from shine_node.store.placing import place_item
 from shine_node.store.portable import Item
+from shine_node.store.usage import read_usage
+from shine_node.store.verifying.sums import find_wrong_sums
 from tests.store.rooms import (
     NOW,
     OWN,
@@ -67,6 +69,8 @@ def store(tmp_path: Path):  # type: ignore[no-untyped-def]
     with opened(tmp_path / "shine.mdb") as opened_store:
         opened_store.write_now(lambda txn: [register(txn, "alice", OWN, "Other"), register(txn, "bob", "far")])
         yield opened_store
+        with opened_store.read() as txn:
+            assert find_wrong_sums(txn) == [], "what is counted of owners is what they have"
 
 
 @pytest.mark.parametrize("flags", [Flag.NONE, Flag.SETTLING])
@@ -138,3 +142,15 @@ def test_a_failure_of_this_server(store: Store) -> None:
     store.write_now(work)
     assert place(store, sent(FAILED))
     assert row_of(store).state is FAILED
+
+
+def test_what_is_placed_is_counted(store: Store) -> None:
+    """Also where a row was written before, and items of which it does not know follow."""
+    assert place(store, sent())
+    assert place(store, sent(DELIVERED, revision_ms=NOW + 1, version=2))
+    assert place(store, removed(b"d" * 32)) is False
+    copy = make_copy("carol", "alice", 1, nonce=6)
+    assert place(store, Item(ItemKey.of(copy), Row(Flag.NONE, DELIVERED, 1, 0, NOW, 1), "", copy))
+    with store.read() as txn:
+        stored = sum(len(blob) for _, value in txn.scan(Table.CONTAINERS) for blob in decode_containers(value))
+    assert store.write_now(lambda txn: read_usage(txn, "alice")).stored_bytes == stored

@@ -28,7 +28,7 @@ from shine_node.store.users import (
     records_after,
     shared_after,
 )
-from tests.store.rooms import NOW, OWN, identity, opened, servers
+from tests.store.rooms import NOW, OWN, identity, opened, register, servers
 
 pytestmark = pytest.mark.core
 
@@ -288,3 +288,16 @@ def test_all_records_in_the_order_in_which_they_were_learned(store: Store) -> No
     add(store, *records)
     with store.read() as txn:
         assert [registration.record for registration in list_records(txn)] == records
+
+
+def test_a_row_that_cannot_be_read_hides_no_other(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    def damage(txn: Transaction) -> None:
+        register(txn, "alice", OWN)
+        for login, value in (("bob", b"{"), ("carol", b"{}"), ("dave", b"[]")):
+            txn.put(Table.USERS, login.encode(), value)
+
+    store.write_now(damage)
+    with store.read() as txn:
+        assert [registration.record.login for registration in list_users(txn)] == ["alice"]
+    for login in ("bob", "carol", "dave"):
+        assert f"the row of the user {login} cannot be read" in caplog.text

@@ -101,7 +101,7 @@ async def eventually(page: Page, condition: str, argument: Any = None) -> None:
 
     Asked from here: the page's policy keeps a waiting page from evaluating anything.
     """
-    for _ in range(400):
+    for _ in range(1200):
         if await page.evaluate(condition, argument):
             return
         await asyncio.sleep(0.05)
