@@ -504,3 +504,82 @@ def test_what_is_sent_again_with_the_same_text_is_not_called_edited(browser: Web
             await bob.page.context.close()
 
     browser.run(story())
+
+
+# A server that has it although it refuses it
+
+# The tab's messages arrive, and each time the connection ends before the answer.
+LOST = """() => {
+  window.honest = chat._link.request;
+  chat._link.request = async function (op, payload, ms) {
+    const answer = await honest.call(this, op, payload, ms);
+    if (op !== "SendMessagePair") return answer;
+    chat._link.stop();
+    throw Object.assign(new Error("its answer is lost"), { code: "OFFLINE", retryable: true });
+  };
+}"""
+FOUND = "() => { chat._link.request = honest; chat._link.start(); }"
+
+
+def test_a_message_that_another_device_has_edited_meanwhile_can_be_edited_and_removed(
+    browser: Web, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        async with chat_nodes(tmp_path, "server1") as (server,):
+            alice, key = await Tab.register(browser, "alice", server)
+            await alice.sent("alice", "first")
+            other = await Tab.open(browser, await browser.profile(), server)
+            await other.call("recover", key)
+            for number, act in enumerate(("edit", "remove"), 2):
+                await alice.page.evaluate(LOST)
+                message = await alice.send("alice", "hello wrold")
+                await other.until(f"messages.length === {number}", "alice")
+                await other.call("edit", message, "hello world")
+                await other.until("messages.at(-1).state === 'delivered' && messages.at(-1).edited", "alice")
+                await alice.page.evaluate(FOUND)
+                await alice.online()
+                await empty(alice)
+                [*_, shown] = await alice.until("messages.at(-1)?.text === 'hello world'", "alice")
+                assert seen(shown, "key", "state", "problem") == [message["key"], "delivered", None]
+                assert await alice.call("unsent") == {"messages": 0, "drafts": 0}
+                await alice.call(act, shown, *(["hello, world"] if act == "edit" else []))
+                await empty(alice)
+                for tab in (alice, other):
+                    wanted = "text === 'hello, world'" if act == "edit" else "deleted"
+                    shown_there = await tab.until(f"messages.at(-1).{wanted}", "alice")
+                    assert len(shown_there) == number
+                    assert shown_there[-1]["key"] == message["key"]
+            assert alice.defects == other.defects == []
+            for tab in (alice, other):
+                await tab.page.context.close()
+
+    browser.run(story())
+
+
+def test_what_was_refused_although_the_server_has_it_is_changed_there(browser: Web, tmp_path: Path) -> None:
+    async def story(alice: Tab, bob: Tab, one: LocalServer, two: LocalServer) -> None:
+        for act in ("edit", "remove", "drop"):
+            message = await alice.sent("bob", "what the server has")
+            # As it would be after a store that was put back: the outbox has what was refused for its key.
+            await alice.page.evaluate(
+                """async ([baseKey, timeMs]) => {
+                  const nonce = Number(baseKey.split("|").at(-1)), bytes = new Uint8Array([1]);
+                  const signed = { incoming: bytes, outgoing: bytes, code: "KEY_CONFLICT" };
+                  const text = "what the server has";
+                  const item = { kind: "message", peer: "bob", to: "bob", baseKey, timeMs, nonce, revisionMs: 0, text };
+                  await chat._db.put("outbox", { ...item, ...signed });
+                  await chat._messages._outbox.reload();
+                }""",
+                [message["key"], message["timeMs"]],
+            )
+            if act != "drop":
+                await alice.call(act, message, *(["edited"] if act == "edit" else []))
+            else:
+                await alice.look("chat._messages._chatChanged(chat._messages._chat('bob'))")
+            await empty(alice)
+            wanted = {"edit": "text === 'edited'", "remove": "deleted", "drop": "text === 'what the server has'"}[act]
+            there = await bob.until(f"messages.at(-1)?.{wanted}", "alice")
+            assert there[-1]["key"] == message["key"]
+        assert len(await bob.texts("alice", 3)) == 3
+
+    talk(browser, tmp_path, story)

@@ -5,7 +5,7 @@ import { utf8 } from "./bytes.js";
 import { newNonce, parseContainer } from "./container.js";
 import { ChatError } from "./errors.js";
 import { Feed } from "./feed.js";
-import { History } from "./history.js";
+import { History, isProven } from "./history.js";
 import { pauseMs } from "./link.js";
 import { baseKey, isLogin, loginKey, parseBaseKey } from "./logins.js";
 import { anew, Outbox } from "./outbox.js";
@@ -170,13 +170,14 @@ export class Messages {
       const revisionMs = this._revisionMs(timeMs, before);
       return { kind: "edit", peer: chat.key, to: chat.peer, baseKey: key, timeMs, nonce, revisionMs, edited: changed };
     };
-    await this._outbox.revise((all) => edited(all, key, text, { fresh: () => this._fresh(chat), edit }));
+    const how = { stored: isStored(chat, key), fresh: () => this._fresh(chat), edit };
+    await this._outbox.revise((all) => edited(all, key, text, how));
   }
 
   async remove({ peer, key }) {
     const { chat } = this._own(peer, key);
     const tombstone = { kind: "tombstone", peer: chat.key, to: chat.peer, baseKey: key, timeMs: this._clock(), text: null };
-    await this._outbox.revise((all) => removed(all, key, tombstone));
+    await this._outbox.revise((all) => removed(all, key, tombstone, isStored(chat, key)));
   }
 
   // What was refused, or did not arrive, once more.
@@ -294,11 +295,14 @@ export class Messages {
     this._changed("dialogs");
   }
 
-  // What was refused has no message to be seen on where another device has removed it, or edited it since.
+  // What was refused has no message to be seen on where another device has removed it, or edited it since; and nothing was
+  // refused where the server has the message all the same.
   _dropOutdated(chat) {
     const isOver = ({ kind, baseKey: key, code, revisionMs }) => {
       const known = code ? chat.known(key) : null;
-      return known && (known.deleted || (kind === "edit" && known.revisionMs > revisionMs));
+      if (!known || known.deleted) return Boolean(known);
+      if (kind === "edit") return known.revisionMs > revisionMs;
+      return kind === "message" && isProven(known);
     };
     if (!this._outbox.ofChat(chat.key).some(isOver)) return;
     const ofChat = (item) => item.peer === chat.key && isOver(item);
@@ -333,11 +337,11 @@ export class Messages {
     }
   }
 
-  // What the server will not have stays on its message. Of edits the newest stands, another device's too; and nobody
-  // misses a receipt.
+  // What the server will not have stays on its message. Of revisions the newest stands, another device's too: the server
+  // has the message then; and nobody misses a receipt.
   _refused({ kind, peer }, code) {
     if (code === "STALE_REVISION" || code === "KEY_CONFLICT") this._feed.refresh(this._chat(peer)).catch(() => {});
-    return kind !== "receipt" && !(kind === "edit" && code === "STALE_REVISION");
+    return kind !== "receipt" && !(code === "STALE_REVISION" && kind !== "tombstone");
   }
 
   _isStuck(code) {
@@ -353,6 +357,12 @@ export class Messages {
       if (sealed) item.text = (await this._reader.text(parseContainer(item.outgoing))).text;
     }
   }
+}
+
+// Whether the server is proven to have a message of one's own.
+function isStored(chat, key) {
+  const known = chat.known(key);
+  return known !== null && isProven(known);
 }
 
 function checkLength(text) {
