@@ -583,3 +583,51 @@ def test_what_was_refused_although_the_server_has_it_is_changed_there(browser: W
         assert len(await bob.texts("alice", 3)) == 3
 
     talk(browser, tmp_path, story)
+
+
+# What an earlier page has kept: signed as it was written, with its text sealed only.
+EARLIER = """async () => {
+  const outbox = chat._messages._outbox;
+  const old = async (item, code) => {
+    const { edited, ...signed } = await outbox._signed(item);
+    return { ...signed, text: null, code, madeMs: Date.now() };
+  };
+  const [refused, waiting, unreadable, unsigned] = outbox.items;
+  const garbled = await old(unreadable, "TOO_LARGE");
+  garbled.outgoing[garbled.outgoing.length - 65] ^= 1;
+  await chat._db.change("outbox", [
+    await old(refused, "TOO_LARGE"), await old(waiting, null), garbled, { ...unsigned, madeMs: Date.now() },
+  ]);
+}"""
+
+
+def test_what_an_earlier_page_has_kept_keeps_its_text(browser: Web, tmp_path: Path) -> None:
+    async def story(alice: Tab, bob: Tab, one: LocalServer, two: LocalServer) -> None:
+        await alice.sent("bob", "first")
+        await alice.look("chat._link.stop()")
+        texts = ["was refused", "waits", "cannot be opened", "was not signed"]
+        for text in texts:
+            await alice.send("bob", text)
+        await alice.page.evaluate(EARLIER)
+        await alice.reload(one)
+        await alice.online()
+        await alice.until("chat._messages._outbox.items.every(({ code }) => code)")
+        shown = await alice.until("messages.length === 5", "bob")
+        assert [seen(m, "text", "state") for m in shown[1:]] == [
+            ["was refused", "refused"],
+            ["waits", "delivered"],
+            [None, "refused"],
+            ["was not signed", "delivered"],
+        ]
+        assert await alice.refused("resend", shown[3]) == "NO_TEXT"  # there is nothing to send
+        await alice.call("discard", shown[3])
+        await alice.call("resend", shown[1])
+        await empty(alice)
+        expected = ["first", "waits", "was not signed", "was refused"]
+        assert await bob.texts("alice", 4) == expected
+        assert await alice.texts("bob", 4) == expected
+        for text in (None, 5):
+            assert await alice.refused("send", "bob", text) == "NO_TEXT"
+            assert await alice.refused("edit", shown[2], text) == "NO_TEXT"
+
+    talk(browser, tmp_path, story)

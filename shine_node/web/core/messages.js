@@ -37,6 +37,7 @@ export class Messages {
       accepted: (item, deliveryState) => this._sent(item, deliveryState),
       refused: (item, code) => this._refused(item, code),
       timed: (item) => this._timed(item),
+      opened: async ({ outgoing }) => (await this._reader.text(parseContainer(outgoing))).text,
       stuck: (code) => {
         this._tell({ kind: "stuck", code });
         this._isStuck(code);
@@ -62,7 +63,7 @@ export class Messages {
     for (const { key, text } of await this._db.all("drafts")) this.drafts.set(key, text);
     await this._archive.load(this._history);
     await this._outbox.load();
-    await this._showWaiting();
+    this._showWaiting();
     if (this._link.online) this.online();
   }
 
@@ -145,7 +146,7 @@ export class Messages {
 
   // Resolves once it is kept in this browser, in the same step as the chat's draft is not any more.
   async send(peer, text) {
-    checkLength(text);
+    checkText(text);
     const chat = this._chat(peer), fresh = this._fresh(chat);
     // Else it would be gone from what is shown as soon as the server has it. What was kept is not needed for writing.
     const loaded = this._archive.loadChat(chat).catch(() => {});
@@ -161,7 +162,7 @@ export class Messages {
 
   // Another text, or the same one once more.
   async edit({ peer, key }, text) {
-    checkLength(text);
+    checkText(text);
     const { chat } = this._own(peer, key);
     const edit = (arriving) => {
       const before = messagesOf(chat, arriving).find((message) => message.key === key);
@@ -253,7 +254,7 @@ export class Messages {
     else if (kind === "read") this._feed.read(this._chat(peer), detail.timeMs);
     else if (kind === "outbox") {
       await this._outbox.reload();
-      await this._showWaiting();
+      this._showWaiting();
       this._chatChanged(this._chat(peer));
     } else if (kind === "stuck") this._isStuck(detail.code);
     else if (kind === "sent") await this._accepted(detail.item, detail.deliveryState);
@@ -349,13 +350,9 @@ export class Messages {
     this._changed("state");
   }
 
-  // What waits since before this tab was loaded, or was written in another one. An earlier page kept some texts sealed only.
-  async _showWaiting() {
-    for (const item of this._outbox.items) {
-      this._history.chat(item.to);
-      const sealed = item.text === null && (item.kind === "message" || item.kind === "edit");
-      if (sealed) item.text = (await this._reader.text(parseContainer(item.outgoing))).text;
-    }
+  // What waits since before this tab was loaded, or was written in another one.
+  _showWaiting() {
+    for (const { to } of this._outbox.items) this._history.chat(to);
   }
 }
 
@@ -365,6 +362,7 @@ function isStored(chat, key) {
   return known !== null && isProven(known);
 }
 
-function checkLength(text) {
+function checkText(text) {
+  if (typeof text !== "string") throw new ChatError("NO_TEXT", "there is no text to be sent");
   if (utf8(text).length > MOST_TEXT_BYTES) throw new ChatError("TOO_LARGE", `a message has at most ${MOST_TEXT_BYTES} bytes`);
 }

@@ -56,6 +56,7 @@ export default {
   "error.NOT_ACCESS_SERVER": "This account lives on another server. Open the page of that server.",
   "error.NOT_SECURE": "The browser gives no keys to a page without https.",
   "error.NO_STORE": "The browser’s storage for this page does not work. Is it full?",
+  "error.NO_TEXT": "This message has no text that could be sent. Discard it and write it anew.",
   "error.OFFLINE": "No connection to the server. Try again when it is back.",
   "error.RATE_LIMITED": "Too many tries. Wait a little and try again.",
   "error.REGISTRATION_CLOSED": "The server takes no new account this way. Check the invitation or ask its operator.",
