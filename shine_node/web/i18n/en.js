@@ -82,6 +82,8 @@ export default {
   "join.give": "Give this record to the operator of the server, who adds it with “{command}”. It is signed and no secret. This page goes on by itself when that is done.",
   "join.notYet": "The operator has not added this account yet.",
   "join.other": "Another login",
+  "join.otherText": "The record that waits does not count any more then, nor do its keys, unless you have saved the recovery key.",
+  "join.otherTitle": "Give up {login}?",
   "join.record": "Record for the operator",
   "join.title": "Make an account for this server's operator to add",
   "join.waiting": "{login} waits for the operator",
