@@ -631,3 +631,113 @@ def test_what_an_earlier_page_has_kept_keeps_its_text(browser: Web, tmp_path: Pa
             assert await alice.refused("edit", shown[2], text) == "NO_TEXT"
 
     talk(browser, tmp_path, story)
+
+
+def test_a_draft_is_gone_in_all_tabs_also_where_the_tab_that_sent_it_has_ended(browser: Web, tmp_path: Path) -> None:
+    async def story(alice: Tab, bob: Tab, one: LocalServer, two: LocalServer) -> None:
+        await alice.sent("bob", "hello bob")
+        for heard in ("outbox", "nothing"):
+            second = await Tab.open(browser, alice.page.context, one)
+            await second.online()
+            await second.look("chat._messages._outbox.stop()")
+            await second.call("setDraft", "bob", f"a word, {heard}")
+            await alice.until(f"chat.draft('bob') === 'a word, {heard}'")
+            await second.page.evaluate(
+                """(heard) => {
+                  const { _tell } = chat._messages;
+                  chat._messages._tell = (message) => message.kind === heard && _tell(message);
+                }""",
+                heard,
+            )
+            await second.send("bob", f"a word, {heard}")
+            await second.page.close()
+            if heard == "nothing":  # it finds what waits when it is next online
+                await alice.look("chat._link.again()")
+            await alice.until(f"messages.at(-1).text === 'a word, {heard}'", "bob")
+            await alice.until("messages.at(-1).state === 'delivered' && chat.draft('bob') === ''", "bob")
+            assert second.defects == []
+
+    talk(browser, tmp_path, story)
+
+
+def test_a_draft_that_could_not_be_kept_stays_where_another_tab_sends(browser: Web, tmp_path: Path) -> None:
+    async def story(alice: Tab, bob: Tab, one: LocalServer, two: LocalServer) -> None:
+        await alice.sent("bob", "hello bob")
+        second = await Tab.open(browser, alice.page.context, one)
+        await second.online()
+        await second.page.evaluate(FULL.replace('"outbox"', '"drafts"'))
+        await second.look("void ([window.tell, chat._messages._tell] = [chat._messages._tell, () => {}])")
+        await second.call("setDraft", "bob", "being written")
+        await second.until("chat.state.problem?.code === 'NO_STORE'")
+        await alice.sent("bob", "meanwhile")
+        await second.until("messages.length === 2 && messages[1].state === 'delivered'", "bob")
+        assert await second.call("draft", "bob") == "being written"
+        await second.look("void (letIn(), (chat._messages._tell = tell))")
+        await second.call("setDraft", "bob", "being written, kept")
+        await alice.until("chat.draft('bob') === 'being written, kept'")
+        assert second.defects == []
+
+    talk(browser, tmp_path, story)
+
+
+def test_a_frame_that_was_too_large_is_known_only_where_nothing_else_waited(browser: Web, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with chat_nodes(tmp_path, "server1", limits=SMALL) as (server,):
+            alice, _ = await Tab.register(browser, "alice", server)
+            none: list[str] = []
+            for others, alone in ((none, True), (["Ping", "GetServerInfo"], False)):
+                await alice.online()
+                lost = await alice.page.evaluate(
+                    """async (others) => {
+                      const requests = [["GetUser", { login: "x".repeat(80000) }], ...others.map((op) => [op, {}])];
+                      const done = await Promise.allSettled(requests.map((one) => chat._link.request(...one)));
+                      return done.map(({ reason }) => [reason?.closeCode, reason?.alone]);
+                    }""",
+                    others,
+                )
+                assert lost == [[1009, alone]] * len(lost)
+                await alice.look("chat._link.wake()")
+            assert alice.defects == []
+            await alice.page.context.close()
+
+    browser.run(story())
+
+
+def test_a_receipt_that_waits_is_not_replaced_by_one_for_an_earlier_message(browser: Web, tmp_path: Path) -> None:
+    async def story(alice: Tab, bob: Tab, one: LocalServer, two: LocalServer) -> None:
+        for text in ("one", "two", "three"):
+            await bob.sent("alice", text)
+        first, second, third = await alice.until("messages.length === 3", "bob")
+        await alice.look("chat._link.stop()")
+        for message, expected in ((second, second), (first, second), (third, third)):
+            # Each as another tab does it, which does not know yet what this one has read.
+            await alice.look("void (chat._messages._chat('bob').inReadMs = -1)")
+            await alice.call("read", "bob", message)
+            waiting = await alice.look("chat._messages._outbox.items.map(({ kind, baseKey }) => [kind, baseKey])")
+            assert waiting == [["receipt", expected["key"]]]
+        await alice.look("chat._link.start()")
+        await bob.until("messages.every((m) => m.read)", "alice")
+
+    talk(browser, tmp_path, story)
+
+
+def test_nothing_is_written_for_an_account_that_has_left(browser: Web, tmp_path: Path) -> None:
+    async def story(alice: Tab, bob: Tab, one: LocalServer, two: LocalServer) -> None:
+        mine = await alice.sent("bob", "hello bob")
+        await bob.sent("alice", "hello alice")
+        [_, theirs] = await alice.until("messages.length === 2", "bob")
+        await alice.look("chat._messages.close()")  # as while another tab leaves
+        calls = {
+            "send": ("bob", "too late"),
+            "edit": (mine, "too late"),
+            "remove": (mine,),
+            "resend": (mine,),
+            "discard": (mine,),
+            "read": ("bob", theirs),
+            "setDraft": ("bob", "too late"),
+        }
+        for name, arguments in calls.items():
+            assert await alice.refused(name, *arguments) == "NOT_AUTHENTICATED", name
+        assert await alice.page.evaluate(ON_DISK) == [[], []]
+
+    talk(browser, tmp_path, story)

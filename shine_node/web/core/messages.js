@@ -57,6 +57,7 @@ export class Messages {
     this.stuck = null; // the code of what keeps messages from being sent for long
     this._opened = []; // chats, the one opened last first
     this._givenMs = new Map(); // chat → the time given last to something new
+    this._unkept = new Set(); // chats whose draft the store has not taken
   }
 
   async load() {
@@ -146,6 +147,7 @@ export class Messages {
 
   // Resolves once it is kept in this browser, in the same step as the chat's draft is not any more.
   async send(peer, text) {
+    this._needOpen();
     checkText(text);
     const chat = this._chat(peer), fresh = this._fresh(chat);
     // Else it would be gone from what is shown as soon as the server has it. What was kept is not needed for writing.
@@ -162,6 +164,7 @@ export class Messages {
 
   // Another text, or the same one once more.
   async edit({ peer, key }, text) {
+    this._needOpen();
     checkText(text);
     const { chat } = this._own(peer, key);
     const edit = (arriving) => {
@@ -176,6 +179,7 @@ export class Messages {
   }
 
   async remove({ peer, key }) {
+    this._needOpen();
     const { chat } = this._own(peer, key);
     const tombstone = { kind: "tombstone", peer: chat.key, to: chat.peer, baseKey: key, timeMs: this._clock(), text: null };
     await this._outbox.revise((all) => removed(all, key, tombstone, isStored(chat, key)));
@@ -190,6 +194,7 @@ export class Messages {
 
   // Gives up what was refused of a message.
   async discard({ peer, key }) {
+    this._needOpen();
     this._own(peer, key);
     await this._outbox.revise((all) => discarded(all, key));
   }
@@ -228,23 +233,32 @@ export class Messages {
 
   // A receipt is signed: only for a message that was proven and seen, and with the time and key of its container.
   async read(peer, { key }) {
+    this._needOpen();
     const chat = this._chat(peer), entry = chat.known(key);
     if (!entry || !chat.isUnread(entry)) return;
     const { baseKey, timeMs } = entry;
     this._feed.read(chat, timeMs);
     this._tell({ kind: "read", peer: chat.key, timeMs });
-    // A receipt covers those before it: one that still waits need not be sent.
+    // A receipt covers those before it: of those that wait only that of the newest message need be sent.
     const receipt = anew({ kind: "receipt", peer: chat.key, to: chat.peer, baseKey, timeMs: this._clock(), text: null });
-    const isBefore = (item) => item.kind === "receipt" && item.peer === chat.key;
-    await this._outbox.revise((all) => ({ put: [receipt], remove: all.filter(isBefore) }));
+    await this._outbox.revise((all) => {
+      const others = all.filter((item) => item.kind === "receipt" && item.peer === chat.key);
+      const isCovered = others.some((other) => parseBaseKey(other.baseKey).timeMs >= timeMs);
+      return isCovered ? null : { put: [receipt], remove: others };
+    });
   }
 
   setDraft(peer, text) {
+    this._needOpen();
     const key = loginKey(peer);
     if ((this.drafts.get(key) ?? "") === text) return;
     this._drafted(key, text);
     const written = text ? this._db.put("drafts", { key, text }) : this._db.remove("drafts", key);
-    written.catch((problem) => this._failed(problem));
+    const failed = (problem) => {
+      this._unkept.add(key);
+      this._failed(problem);
+    };
+    written.then(() => this._unkept.delete(key), failed);
     this._tell({ kind: "draft", peer: key, text });
   }
 
@@ -253,6 +267,7 @@ export class Messages {
     if (kind === "draft") this._drafted(peer, detail.text);
     else if (kind === "read") this._feed.read(this._chat(peer), detail.timeMs);
     else if (kind === "outbox") {
+      await this._readDraft(peer); // the tab may have ended before it could say that this is sent
       await this._outbox.reload();
       this._showWaiting();
       this._chatChanged(this._chat(peer));
@@ -260,11 +275,23 @@ export class Messages {
     else if (kind === "sent") await this._accepted(detail.item, detail.deliveryState);
   }
 
+  // A chat's draft as it is stored, unless it is being changed here just now.
+  async _readDraft(key) {
+    const before = this.drafts.get(key) ?? "";
+    const text = (await this._db.get("drafts", key))?.text ?? "";
+    if (text !== before && (this.drafts.get(key) ?? "") === before && !this._unkept.has(key)) this._drafted(key, text);
+  }
+
   _drafted(key, text) {
     if (text) this.drafts.set(key, text);
     else this.drafts.delete(key);
     this._changed("drafts", key);
     this._changed("dialogs");
+  }
+
+  // Whoever has left, or become somebody else, writes nothing into a store that is another's.
+  _needOpen() {
+    if (this._closed) throw new ChatError("NOT_AUTHENTICATED", "this account is not used here any more");
   }
 
   _chat(peer) {
@@ -323,6 +350,7 @@ export class Messages {
   // The server has it: from now on it is part of the history.
   async _accepted(item, deliveryState) {
     const blob = item.outgoing;
+    if (item.kind === "message") await this._readDraft(item.peer).catch(() => {}); // of a tab that has ended, as above
     if (item.kind === "message" || item.kind === "edit") {
       const chat = this._chat(item.peer), container = parseContainer(blob);
       const text = item.text ?? (await this._reader.text(container)).text;

@@ -190,6 +190,7 @@ export class Outbox {
   async _send({ id }) {
     const item = await this._handedOver(id);
     if (!item) return;
+    if (this._oneByOne) await this._link.quiet();
     let answer;
     try {
       answer = await this._link.request("SendMessagePair", pairPayload(item), SEND_MS);
