@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Change or print the list.
 
     Raises:
-        KeyFileError, ClientError, TooManyBlocked.
+        KeyFileError, ClientError, TooManyBlocked, ListContended.
     """
     import asyncio
 

@@ -488,3 +488,37 @@ def test_an_account_that_the_operator_of_a_closed_server_adds(browser: Web, tmp_
             assert tab.defects == other.defects == []
 
     browser.run(story())
+
+
+@pytest.mark.parametrize("act", ["register", "prepare"])
+def test_what_a_server_says_of_itself_is_looked_at_before_it_is_signed(browser: Web, tmp_path: Path, act: str) -> None:
+    async def story() -> None:
+        async with chat_nodes(tmp_path, "server1", registration={"mode": "open"}) as (one,):
+            tab = await Tab.open(browser, await browser.profile(), one)
+            await tab.page.evaluate(
+                """() => {
+                  window.signed = [];
+                  const honest = chat._link.request;
+                  chat._link.request = async function (op, payload, ms) {
+                    if (op === "AddUser") signed.push(payload);
+                    const answer = await honest.call(this, op, payload, ms);
+                    return op === "GetServerInfo" ? { ...answer, ...lies } : answer;
+                  };
+                }"""
+            )
+            await tab.look("void (window.lies = { serverLogin: 'no login\\nwith lines' })")
+            assert await tab.refused(act, {"login": "carol"}) == "INTERNAL_ERROR"
+            assert (await tab.look("signed"), await tab.call("waiting")) == ([], None)
+            for number, url in enumerate(("javascript:1", None, "ws://host/\nanother")):
+                await tab.look(f"void (window.lies = {json.dumps({'url': url})})")
+                login = f"carol{number}"
+                made = await tab.call(act, {"login": login})
+                record = made["record"] if act == "prepare" else await tab.look("signed.at(-1)")
+                assert record["login"] == login
+                assert record["accessServers"] == [{"serverLogin": "server1", "url": one.url}]
+                if act == "register":
+                    await tab.call("logOut")
+            assert tab.defects == []
+            await tab.page.context.close()
+
+    browser.run(story())

@@ -504,3 +504,240 @@ def test_what_is_sent_again_with_the_same_text_is_not_called_edited(browser: Web
             await bob.page.context.close()
 
     browser.run(story())
+
+
+# A server that has it although it refuses it
+
+# The tab's messages arrive, and each time the connection ends before the answer.
+LOST = """() => {
+  window.honest = chat._link.request;
+  chat._link.request = async function (op, payload, ms) {
+    const answer = await honest.call(this, op, payload, ms);
+    if (op !== "SendMessagePair") return answer;
+    chat._link.stop();
+    throw Object.assign(new Error("its answer is lost"), { code: "OFFLINE", retryable: true });
+  };
+}"""
+FOUND = "() => { chat._link.request = honest; chat._link.start(); }"
+
+
+def test_a_message_that_another_device_has_edited_meanwhile_can_be_edited_and_removed(
+    browser: Web, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        async with chat_nodes(tmp_path, "server1") as (server,):
+            alice, key = await Tab.register(browser, "alice", server)
+            await alice.sent("alice", "first")
+            other = await Tab.open(browser, await browser.profile(), server)
+            await other.call("recover", key)
+            for number, act in enumerate(("edit", "remove"), 2):
+                await alice.page.evaluate(LOST)
+                message = await alice.send("alice", "hello wrold")
+                await other.until(f"messages.length === {number}", "alice")
+                await other.call("edit", message, "hello world")
+                await other.until("messages.at(-1).state === 'delivered' && messages.at(-1).edited", "alice")
+                await alice.page.evaluate(FOUND)
+                await alice.online()
+                await empty(alice)
+                [*_, shown] = await alice.until("messages.at(-1)?.text === 'hello world'", "alice")
+                assert seen(shown, "key", "state", "problem") == [message["key"], "delivered", None]
+                assert await alice.call("unsent") == {"messages": 0, "drafts": 0}
+                await alice.call(act, shown, *(["hello, world"] if act == "edit" else []))
+                await empty(alice)
+                for tab in (alice, other):
+                    wanted = "text === 'hello, world'" if act == "edit" else "deleted"
+                    shown_there = await tab.until(f"messages.at(-1).{wanted}", "alice")
+                    assert len(shown_there) == number
+                    assert shown_there[-1]["key"] == message["key"]
+            assert alice.defects == other.defects == []
+            for tab in (alice, other):
+                await tab.page.context.close()
+
+    browser.run(story())
+
+
+def test_what_was_refused_although_the_server_has_it_is_changed_there(browser: Web, tmp_path: Path) -> None:
+    async def story(alice: Tab, bob: Tab, one: LocalServer, two: LocalServer) -> None:
+        for act in ("edit", "remove", "drop"):
+            message = await alice.sent("bob", "what the server has")
+            # As it would be after a store that was put back: the outbox has what was refused for its key.
+            await alice.page.evaluate(
+                """async ([baseKey, timeMs]) => {
+                  const nonce = Number(baseKey.split("|").at(-1)), bytes = new Uint8Array([1]);
+                  const signed = { incoming: bytes, outgoing: bytes, code: "KEY_CONFLICT" };
+                  const text = "what the server has";
+                  const item = { kind: "message", peer: "bob", to: "bob", baseKey, timeMs, nonce, revisionMs: 0, text };
+                  await chat._db.put("outbox", { ...item, ...signed });
+                  await chat._messages._outbox.reload();
+                }""",
+                [message["key"], message["timeMs"]],
+            )
+            if act != "drop":
+                await alice.call(act, message, *(["edited"] if act == "edit" else []))
+            else:
+                await alice.look("chat._messages._chatChanged(chat._messages._chat('bob'))")
+            await empty(alice)
+            wanted = {"edit": "text === 'edited'", "remove": "deleted", "drop": "text === 'what the server has'"}[act]
+            there = await bob.until(f"messages.at(-1)?.{wanted}", "alice")
+            assert there[-1]["key"] == message["key"]
+        assert len(await bob.texts("alice", 3)) == 3
+
+    talk(browser, tmp_path, story)
+
+
+# What an earlier page has kept: signed as it was written, with its text sealed only.
+EARLIER = """async () => {
+  const outbox = chat._messages._outbox;
+  const old = async (item, code) => {
+    const { edited, ...signed } = await outbox._signed(item);
+    return { ...signed, text: null, code, madeMs: Date.now() };
+  };
+  const [refused, waiting, unreadable, unsigned] = outbox.items;
+  const garbled = await old(unreadable, "TOO_LARGE");
+  garbled.outgoing[garbled.outgoing.length - 65] ^= 1;
+  await chat._db.change("outbox", [
+    await old(refused, "TOO_LARGE"), await old(waiting, null), garbled, { ...unsigned, madeMs: Date.now() },
+  ]);
+}"""
+
+
+def test_what_an_earlier_page_has_kept_keeps_its_text(browser: Web, tmp_path: Path) -> None:
+    async def story(alice: Tab, bob: Tab, one: LocalServer, two: LocalServer) -> None:
+        await alice.sent("bob", "first")
+        await alice.look("chat._link.stop()")
+        texts = ["was refused", "waits", "cannot be opened", "was not signed"]
+        for text in texts:
+            await alice.send("bob", text)
+        await alice.page.evaluate(EARLIER)
+        await alice.reload(one)
+        await alice.online()
+        await alice.until("chat._messages._outbox.items.every(({ code }) => code)")
+        shown = await alice.until("messages.length === 5", "bob")
+        assert [seen(m, "text", "state") for m in shown[1:]] == [
+            ["was refused", "refused"],
+            ["waits", "delivered"],
+            [None, "refused"],
+            ["was not signed", "delivered"],
+        ]
+        assert await alice.refused("resend", shown[3]) == "NO_TEXT"  # there is nothing to send
+        await alice.call("discard", shown[3])
+        await alice.call("resend", shown[1])
+        await empty(alice)
+        expected = ["first", "waits", "was not signed", "was refused"]
+        assert await bob.texts("alice", 4) == expected
+        assert await alice.texts("bob", 4) == expected
+        for text in (None, 5):
+            assert await alice.refused("send", "bob", text) == "NO_TEXT"
+            assert await alice.refused("edit", shown[2], text) == "NO_TEXT"
+
+    talk(browser, tmp_path, story)
+
+
+def test_a_draft_is_gone_in_all_tabs_also_where_the_tab_that_sent_it_has_ended(browser: Web, tmp_path: Path) -> None:
+    async def story(alice: Tab, bob: Tab, one: LocalServer, two: LocalServer) -> None:
+        await alice.sent("bob", "hello bob")
+        for heard in ("outbox", "nothing"):
+            second = await Tab.open(browser, alice.page.context, one)
+            await second.online()
+            await second.look("chat._messages._outbox.stop()")
+            await second.call("setDraft", "bob", f"a word, {heard}")
+            await alice.until(f"chat.draft('bob') === 'a word, {heard}'")
+            await second.page.evaluate(
+                """(heard) => {
+                  const { _tell } = chat._messages;
+                  chat._messages._tell = (message) => message.kind === heard && _tell(message);
+                }""",
+                heard,
+            )
+            await second.send("bob", f"a word, {heard}")
+            await second.page.close()
+            if heard == "nothing":  # it finds what waits when it is next online
+                await alice.look("chat._link.again()")
+            await alice.until(f"messages.at(-1).text === 'a word, {heard}'", "bob")
+            await alice.until("messages.at(-1).state === 'delivered' && chat.draft('bob') === ''", "bob")
+            assert second.defects == []
+
+    talk(browser, tmp_path, story)
+
+
+def test_a_draft_that_could_not_be_kept_stays_where_another_tab_sends(browser: Web, tmp_path: Path) -> None:
+    async def story(alice: Tab, bob: Tab, one: LocalServer, two: LocalServer) -> None:
+        await alice.sent("bob", "hello bob")
+        second = await Tab.open(browser, alice.page.context, one)
+        await second.online()
+        await second.page.evaluate(FULL.replace('"outbox"', '"drafts"'))
+        await second.look("void ([window.tell, chat._messages._tell] = [chat._messages._tell, () => {}])")
+        await second.call("setDraft", "bob", "being written")
+        await second.until("chat.state.problem?.code === 'NO_STORE'")
+        await alice.sent("bob", "meanwhile")
+        await second.until("messages.length === 2 && messages[1].state === 'delivered'", "bob")
+        assert await second.call("draft", "bob") == "being written"
+        await second.look("void (letIn(), (chat._messages._tell = tell))")
+        await second.call("setDraft", "bob", "being written, kept")
+        await alice.until("chat.draft('bob') === 'being written, kept'")
+        assert second.defects == []
+
+    talk(browser, tmp_path, story)
+
+
+def test_a_frame_that_was_too_large_is_known_only_where_nothing_else_waited(browser: Web, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with chat_nodes(tmp_path, "server1", limits=SMALL) as (server,):
+            alice, _ = await Tab.register(browser, "alice", server)
+            none: list[str] = []
+            for others, alone in ((none, True), (["Ping", "GetServerInfo"], False)):
+                await alice.online()
+                lost = await alice.page.evaluate(
+                    """async (others) => {
+                      const requests = [["GetUser", { login: "x".repeat(80000) }], ...others.map((op) => [op, {}])];
+                      const done = await Promise.allSettled(requests.map((one) => chat._link.request(...one)));
+                      return done.map(({ reason }) => [reason?.closeCode, reason?.alone]);
+                    }""",
+                    others,
+                )
+                assert lost == [[1009, alone]] * len(lost)
+                await alice.look("chat._link.wake()")
+            assert alice.defects == []
+            await alice.page.context.close()
+
+    browser.run(story())
+
+
+def test_a_receipt_that_waits_is_not_replaced_by_one_for_an_earlier_message(browser: Web, tmp_path: Path) -> None:
+    async def story(alice: Tab, bob: Tab, one: LocalServer, two: LocalServer) -> None:
+        for text in ("one", "two", "three"):
+            await bob.sent("alice", text)
+        first, second, third = await alice.until("messages.length === 3", "bob")
+        await alice.look("chat._link.stop()")
+        for message, expected in ((second, second), (first, second), (third, third)):
+            # Each as another tab does it, which does not know yet what this one has read.
+            await alice.look("void (chat._messages._chat('bob').inReadMs = -1)")
+            await alice.call("read", "bob", message)
+            waiting = await alice.look("chat._messages._outbox.items.map(({ kind, baseKey }) => [kind, baseKey])")
+            assert waiting == [["receipt", expected["key"]]]
+        await alice.look("chat._link.start()")
+        await bob.until("messages.every((m) => m.read)", "alice")
+
+    talk(browser, tmp_path, story)
+
+
+def test_nothing_is_written_for_an_account_that_has_left(browser: Web, tmp_path: Path) -> None:
+    async def story(alice: Tab, bob: Tab, one: LocalServer, two: LocalServer) -> None:
+        mine = await alice.sent("bob", "hello bob")
+        await bob.sent("alice", "hello alice")
+        [_, theirs] = await alice.until("messages.length === 2", "bob")
+        await alice.look("chat._messages.close()")  # as while another tab leaves
+        calls = {
+            "send": ("bob", "too late"),
+            "edit": (mine, "too late"),
+            "remove": (mine,),
+            "resend": (mine,),
+            "discard": (mine,),
+            "read": ("bob", theirs),
+            "setDraft": ("bob", "too late"),
+        }
+        for name, arguments in calls.items():
+            assert await alice.refused(name, *arguments) == "NOT_AUTHENTICATED", name
+        assert await alice.page.evaluate(ON_DISK) == [[], []]
+
+    talk(browser, tmp_path, story)

@@ -476,21 +476,21 @@ def test_a_message_is_read_when_it_is_really_seen(ui: Ui) -> None:
     ui.show(story, {"chats": {"bob": messages}})
 
 
-def test_what_cannot_be_shown_is_not_read(ui: Ui) -> None:
+def test_what_is_not_proven_is_not_read(ui: Ui) -> None:
     async def story(page: Page) -> None:
         await page.get_by_role("link", name="bob").click()
-        await expect(page.locator(".message")).to_have_count(4)
+        await expect(page.locator(".message")).to_have_count(5)
         await eventually(page, "standIn.reads.length > 0")
         await page.wait_for_timeout(300)
         keys = await page.evaluate(
             "standIn.reads.map(([, key]) => standIn.histories.get('bob').findIndex((m) => m.key === key))"
         )
-        assert keys == [0], "the newest that is shown, and no other"
+        assert keys == [2], "the newest that is proven, though its text cannot be shown, and no other"
 
-    problems = ("bad-signature", "not-text", "OFFLINE")
+    problems = ("sealed-for-another-key", "not-text", "bad-signature", "OFFLINE")
     wrong = [
         received(None, at * MINUTE, read=False, problem=problem)
-        for at, problem in zip((3, 2, 1), problems, strict=True)
+        for at, problem in zip((4, 3, 2, 1), problems, strict=True)
     ]
     ui.show(story, {"chats": {"bob": [received("shown", DAY, read=False), *wrong]}})
 

@@ -152,8 +152,10 @@ def test_the_blocked_are_listed_and_let_in_again(ui: Ui) -> None:
         await expect(card.locator(".name")).to_have_text(["eve", "mallory"])
         await card.get_by_role("listitem").filter(has_text="eve").get_by_role("button", name="Unblock").click()
         await expect(card.locator(".name")).to_have_text(["mallory"])
-        await card.get_by_role("button", name="Unblock").click()
+        await expect(card.get_by_role("button", name="Unblock")).to_be_focused()  # of the one who has come in its place
+        await card.get_by_role("button", name="Unblock").press("Enter")
         await expect(card).to_contain_text("Nobody is blocked.")
+        await expect(card.get_by_role("heading")).to_be_focused()
         assert await calls(page, "setBlocked") == [["eve", False], ["mallory", False]]
 
     ui.show(story, {"blocked": ["eve", "mallory"], "link": "offline"}, "#/settings")

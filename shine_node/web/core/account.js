@@ -17,11 +17,9 @@ export class Account {
     return account ? this._identity(account) : null;
   }
 
-  // Makes keys and registers them; `server` as serverInfo says it.
-  async register(login, token, { serverLogin, url }) {
-    // Both are signed with the record. Where the server is reached is known without it; what it is called is not.
-    if (!isLogin(serverLogin)) throw new ChatError("INTERNAL_ERROR", "the server does not say what it is called");
-    const server = { serverLogin, url: isServerUrl(url) ? url : this._link.url };
+  // Makes keys and registers them; `info` as serverInfo says it.
+  async register(login, token, info) {
+    const server = this._server(info);
     // The keys are kept before they are sent: should the answer be lost, the login is this browser's all the same.
     const begun = await this._db.get("meta", "registering");
     const secret = begun && loginKey(begun.login) === loginKey(login) ? begun.secret : newSecret();
@@ -31,20 +29,20 @@ export class Account {
     try {
       await this._link.request("AddUser", { ...record, ...(token && { registrationToken: token }) });
     } catch (problem) {
-      if (problem.code !== "USER_ALREADY_EXISTS" || !(await this._isOwn(identity))) throw problem;
+      if (problem.code !== "USER_ALREADY_EXISTS" || !(await this._isThere(identity))) throw problem;
     }
     await this._keep(identity);
     return identity;
   }
 
   // For a closed server: makes keys, and the record with which its operator adds them. Both wait in the store.
-  async prepare(login, { serverLogin, url }) {
+  async prepare(login, info) {
+    const server = this._server(info);
     const begun = await this._db.get("meta", "registering");
     const secret = begun && loginKey(begun.login) === loginKey(login) ? begun.secret : newSecret();
     const identity = await this._identity({ login, secret });
-    const known = await this._link.request("GetUserAccess", { login });
-    if (known.exists && known.solanaKey !== toBase64(identity.root.public)) throw new ChatError("USER_ALREADY_EXISTS", "this login is taken");
-    const record = await makeRecord(identity, [{ serverLogin, url }], this._clock());
+    await this._isThere(identity); // or nobody's
+    const record = await makeRecord(identity, [server], this._clock());
     await this._db.put("meta", { login, secret, record }, "registering");
     return { login, recoveryKey: identity.recoveryKey, record };
   }
@@ -55,12 +53,13 @@ export class Account {
     return begun?.record ? { login: begun.login, record: begun.record } : null;
   }
 
-  // Takes what waits as this browser's account, once the operator has added it; else null.
+  // Takes what waits as this browser's account, once the operator has added it; else null. Throws USER_ALREADY_EXISTS where
+  // somebody else has come by this login, so that there is nothing more to wait for.
   async joined() {
     const begun = await this._db.get("meta", "registering");
     if (!begun?.record) return null;
     const identity = await this._identity(begun);
-    if (!(await this._isOwn(identity))) return null;
+    if (!(await this._isThere(identity))) return null;
     await this._keep(identity);
     return identity;
   }
@@ -90,9 +89,18 @@ export class Account {
     return { ...identity, recoveryKey: await recoveryText(login, secret) };
   }
 
-  async _isOwn({ login, root }) {
+  // What of a server is signed with the record. Where it is reached is known without it; what it is called is not.
+  _server({ serverLogin, url }) {
+    if (!isLogin(serverLogin)) throw new ChatError("INTERNAL_ERROR", "the server does not say what it is called");
+    return { serverLogin, url: isServerUrl(url) ? url : this._link.url };
+  }
+
+  // Whether the server knows this account; throws USER_ALREADY_EXISTS where it knows the login with another key.
+  async _isThere({ login, root }) {
     const known = await this._link.request("GetUserAccess", { login });
-    return known.exists && known.solanaKey === toBase64(root.public);
+    if (known.exists !== true) return false;
+    if (known.solanaKey !== toBase64(root.public)) throw new ChatError("USER_ALREADY_EXISTS", "this login is taken");
+    return true;
   }
 
   async _keep({ login, secret }) {

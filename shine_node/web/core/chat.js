@@ -199,7 +199,8 @@ export class Chat extends EventTarget {
 
   async setBlocked(peer, blocked) {
     this._needMessages();
-    return setBlocked(this._link, this._identity, peer, blocked, this._clock());
+    const { _link: link, _locks: locks, _identity: identity, _clock: clock } = this;
+    return setBlocked({ link, locks, identity, clock }, peer, blocked);
   }
 
   async logOut() {

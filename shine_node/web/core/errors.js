@@ -5,7 +5,7 @@ const RETRYABLE = new Set(["RATE_LIMITED", "SERVER_BUSY", "STORAGE_FULL", "INTER
 
 export class ChatError extends Error {
   // retryAfterMs: how long the server asks to wait; answered: whether it is the server's answer to this very request;
-  // closeCode: of the WebSocket that ended before the answer; alone: whether no other request of its kind waited then.
+  // closeCode: of the WebSocket that ended before the answer; alone: whether no other request waited then.
   constructor(code, message = code, { retryAfterMs = 0, answered = false, closeCode = 0, alone = false } = {}) {
     super(message);
     this.name = "ChatError";

@@ -6,6 +6,9 @@ const CONNECT_MS = 15000;
 const REQUEST_MS = 30000;
 const IDLE_MS = 45000; // without a frame for so long the server is pinged: a phone's network dies without a word
 const PONG_MS = 10000;
+const LOOK_MS = 100;
+const QUIET_LOOKS = 3; // in a row: one request often follows another
+const MOST_LOOKS = 100;
 const STEADY_MS = 30000; // a connection that has lasted so long ends the row of failed ones
 const PAUSES_MS = [1000, 2000, 5000, 10000, 20000, 40000, 60000];
 
@@ -111,12 +114,20 @@ export class Link extends EventTarget {
     const socket = this._socket;
     if (socket?.readyState !== WebSocket.OPEN) throw new ChatError("OFFLINE", "there is no connection");
     const requestId = String(++this._lastId);
-    const answered = new Promise((resolve, reject) => this._pending.set(requestId, { op, resolve, reject }));
+    const answered = new Promise((resolve, reject) => this._pending.set(requestId, { resolve, reject }));
     try {
       socket.send(JSON.stringify({ op, requestId, payload }));
       return await within(ms, answered, op);
     } finally {
       this._pending.delete(requestId);
+    }
+  }
+
+  // Resolves once nothing waits for an answer, or after some seconds all the same.
+  async quiet() {
+    for (let looks = 0, quiet = 0; this.online && looks < MOST_LOOKS && quiet < QUIET_LOOKS; looks++) {
+      await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
+      quiet = this._pending.size ? 0 : quiet + 1;
     }
   }
 
@@ -177,10 +188,8 @@ export class Link extends EventTarget {
     socket?.close();
     const waiting = [...this._pending.values()];
     this._pending.clear();
-    for (const { op, reject } of waiting) {
-      const alone = waiting.filter((other) => other.op === op).length === 1;
-      reject(new ChatError("OFFLINE", "the connection was lost", { closeCode, alone }));
-    }
+    const alone = waiting.length === 1;
+    for (const { reject } of waiting) reject(new ChatError("OFFLINE", "the connection was lost", { closeCode, alone }));
   }
 
   _take(data) {

@@ -5,7 +5,7 @@ import { utf8 } from "./bytes.js";
 import { newNonce, parseContainer } from "./container.js";
 import { ChatError } from "./errors.js";
 import { Feed } from "./feed.js";
-import { History } from "./history.js";
+import { History, isProven } from "./history.js";
 import { pauseMs } from "./link.js";
 import { baseKey, isLogin, loginKey, parseBaseKey } from "./logins.js";
 import { anew, Outbox } from "./outbox.js";
@@ -37,6 +37,7 @@ export class Messages {
       accepted: (item, deliveryState) => this._sent(item, deliveryState),
       refused: (item, code) => this._refused(item, code),
       timed: (item) => this._timed(item),
+      opened: async ({ outgoing }) => (await this._reader.text(parseContainer(outgoing))).text,
       stuck: (code) => {
         this._tell({ kind: "stuck", code });
         this._isStuck(code);
@@ -56,13 +57,14 @@ export class Messages {
     this.stuck = null; // the code of what keeps messages from being sent for long
     this._opened = []; // chats, the one opened last first
     this._givenMs = new Map(); // chat → the time given last to something new
+    this._unkept = new Set(); // chats whose draft the store has not taken
   }
 
   async load() {
     for (const { key, text } of await this._db.all("drafts")) this.drafts.set(key, text);
     await this._archive.load(this._history);
     await this._outbox.load();
-    await this._showWaiting();
+    this._showWaiting();
     if (this._link.online) this.online();
   }
 
@@ -145,7 +147,8 @@ export class Messages {
 
   // Resolves once it is kept in this browser, in the same step as the chat's draft is not any more.
   async send(peer, text) {
-    checkLength(text);
+    this._needOpen();
+    checkText(text);
     const chat = this._chat(peer), fresh = this._fresh(chat);
     // Else it would be gone from what is shown as soon as the server has it. What was kept is not needed for writing.
     const loaded = this._archive.loadChat(chat).catch(() => {});
@@ -161,7 +164,8 @@ export class Messages {
 
   // Another text, or the same one once more.
   async edit({ peer, key }, text) {
-    checkLength(text);
+    this._needOpen();
+    checkText(text);
     const { chat } = this._own(peer, key);
     const edit = (arriving) => {
       const before = messagesOf(chat, arriving).find((message) => message.key === key);
@@ -170,13 +174,15 @@ export class Messages {
       const revisionMs = this._revisionMs(timeMs, before);
       return { kind: "edit", peer: chat.key, to: chat.peer, baseKey: key, timeMs, nonce, revisionMs, edited: changed };
     };
-    await this._outbox.revise((all) => edited(all, key, text, { fresh: () => this._fresh(chat), edit }));
+    const how = { stored: isStored(chat, key), fresh: () => this._fresh(chat), edit };
+    await this._outbox.revise((all) => edited(all, key, text, how));
   }
 
   async remove({ peer, key }) {
+    this._needOpen();
     const { chat } = this._own(peer, key);
     const tombstone = { kind: "tombstone", peer: chat.key, to: chat.peer, baseKey: key, timeMs: this._clock(), text: null };
-    await this._outbox.revise((all) => removed(all, key, tombstone));
+    await this._outbox.revise((all) => removed(all, key, tombstone, isStored(chat, key)));
   }
 
   // What was refused, or did not arrive, once more.
@@ -188,6 +194,7 @@ export class Messages {
 
   // Gives up what was refused of a message.
   async discard({ peer, key }) {
+    this._needOpen();
     this._own(peer, key);
     await this._outbox.revise((all) => discarded(all, key));
   }
@@ -226,23 +233,32 @@ export class Messages {
 
   // A receipt is signed: only for a message that was proven and seen, and with the time and key of its container.
   async read(peer, { key }) {
+    this._needOpen();
     const chat = this._chat(peer), entry = chat.known(key);
     if (!entry || !chat.isUnread(entry)) return;
     const { baseKey, timeMs } = entry;
     this._feed.read(chat, timeMs);
     this._tell({ kind: "read", peer: chat.key, timeMs });
-    // A receipt covers those before it: one that still waits need not be sent.
+    // A receipt covers those before it: of those that wait only that of the newest message need be sent.
     const receipt = anew({ kind: "receipt", peer: chat.key, to: chat.peer, baseKey, timeMs: this._clock(), text: null });
-    const isBefore = (item) => item.kind === "receipt" && item.peer === chat.key;
-    await this._outbox.revise((all) => ({ put: [receipt], remove: all.filter(isBefore) }));
+    await this._outbox.revise((all) => {
+      const others = all.filter((item) => item.kind === "receipt" && item.peer === chat.key);
+      const isCovered = others.some((other) => parseBaseKey(other.baseKey).timeMs >= timeMs);
+      return isCovered ? null : { put: [receipt], remove: others };
+    });
   }
 
   setDraft(peer, text) {
+    this._needOpen();
     const key = loginKey(peer);
     if ((this.drafts.get(key) ?? "") === text) return;
     this._drafted(key, text);
     const written = text ? this._db.put("drafts", { key, text }) : this._db.remove("drafts", key);
-    written.catch((problem) => this._failed(problem));
+    const failed = (problem) => {
+      this._unkept.add(key);
+      this._failed(problem);
+    };
+    written.then(() => this._unkept.delete(key), failed);
     this._tell({ kind: "draft", peer: key, text });
   }
 
@@ -251,11 +267,19 @@ export class Messages {
     if (kind === "draft") this._drafted(peer, detail.text);
     else if (kind === "read") this._feed.read(this._chat(peer), detail.timeMs);
     else if (kind === "outbox") {
+      await this._readDraft(peer); // the tab may have ended before it could say that this is sent
       await this._outbox.reload();
-      await this._showWaiting();
+      this._showWaiting();
       this._chatChanged(this._chat(peer));
     } else if (kind === "stuck") this._isStuck(detail.code);
     else if (kind === "sent") await this._accepted(detail.item, detail.deliveryState);
+  }
+
+  // A chat's draft as it is stored, unless it is being changed here just now.
+  async _readDraft(key) {
+    const before = this.drafts.get(key) ?? "";
+    const text = (await this._db.get("drafts", key))?.text ?? "";
+    if (text !== before && (this.drafts.get(key) ?? "") === before && !this._unkept.has(key)) this._drafted(key, text);
   }
 
   _drafted(key, text) {
@@ -263,6 +287,11 @@ export class Messages {
     else this.drafts.delete(key);
     this._changed("drafts", key);
     this._changed("dialogs");
+  }
+
+  // Whoever has left, or become somebody else, writes nothing into a store that is another's.
+  _needOpen() {
+    if (this._closed) throw new ChatError("NOT_AUTHENTICATED", "this account is not used here any more");
   }
 
   _chat(peer) {
@@ -294,11 +323,14 @@ export class Messages {
     this._changed("dialogs");
   }
 
-  // What was refused has no message to be seen on where another device has removed it, or edited it since.
+  // What was refused has no message to be seen on where another device has removed it, or edited it since; and nothing was
+  // refused where the server has the message all the same.
   _dropOutdated(chat) {
     const isOver = ({ kind, baseKey: key, code, revisionMs }) => {
       const known = code ? chat.known(key) : null;
-      return known && (known.deleted || (kind === "edit" && known.revisionMs > revisionMs));
+      if (!known || known.deleted) return Boolean(known);
+      if (kind === "edit") return known.revisionMs > revisionMs;
+      return kind === "message" && isProven(known);
     };
     if (!this._outbox.ofChat(chat.key).some(isOver)) return;
     const ofChat = (item) => item.peer === chat.key && isOver(item);
@@ -318,6 +350,7 @@ export class Messages {
   // The server has it: from now on it is part of the history.
   async _accepted(item, deliveryState) {
     const blob = item.outgoing;
+    if (item.kind === "message") await this._readDraft(item.peer).catch(() => {}); // of a tab that has ended, as above
     if (item.kind === "message" || item.kind === "edit") {
       const chat = this._chat(item.peer), container = parseContainer(blob);
       const text = item.text ?? (await this._reader.text(container)).text;
@@ -333,11 +366,11 @@ export class Messages {
     }
   }
 
-  // What the server will not have stays on its message. Of edits the newest stands, another device's too; and nobody
-  // misses a receipt.
+  // What the server will not have stays on its message. Of revisions the newest stands, another device's too: the server
+  // has the message then; and nobody misses a receipt.
   _refused({ kind, peer }, code) {
     if (code === "STALE_REVISION" || code === "KEY_CONFLICT") this._feed.refresh(this._chat(peer)).catch(() => {});
-    return kind !== "receipt" && !(kind === "edit" && code === "STALE_REVISION");
+    return kind !== "receipt" && !(code === "STALE_REVISION" && kind !== "tombstone");
   }
 
   _isStuck(code) {
@@ -345,16 +378,19 @@ export class Messages {
     this._changed("state");
   }
 
-  // What waits since before this tab was loaded, or was written in another one. An earlier page kept some texts sealed only.
-  async _showWaiting() {
-    for (const item of this._outbox.items) {
-      this._history.chat(item.to);
-      const sealed = item.text === null && (item.kind === "message" || item.kind === "edit");
-      if (sealed) item.text = (await this._reader.text(parseContainer(item.outgoing))).text;
-    }
+  // What waits since before this tab was loaded, or was written in another one.
+  _showWaiting() {
+    for (const { to } of this._outbox.items) this._history.chat(to);
   }
 }
 
-function checkLength(text) {
+// Whether the server is proven to have a message of one's own.
+function isStored(chat, key) {
+  const known = chat.known(key);
+  return known !== null && isProven(known);
+}
+
+function checkText(text) {
+  if (typeof text !== "string") throw new ChatError("NO_TEXT", "there is no text to be sent");
   if (utf8(text).length > MOST_TEXT_BYTES) throw new ChatError("TOO_LARGE", `a message has at most ${MOST_TEXT_BYTES} bytes`);
 }

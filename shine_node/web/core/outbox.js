@@ -29,10 +29,10 @@ const isSame = (one, other) =>
 export class Outbox {
   // changed(item): it is there, or gone, or another one. accepted(item, deliveryState): the server has it; waited for
   // before the item goes. refused(item, code): returns whether it is to stay, to be seen. timed(item): the item with a time
-  // that is not ahead of the clock. stuck(code): what keeps something from being sent for long, or null once it is over.
-  constructor({ db, link, locks, people, identity, changed, accepted, refused, timed, stuck }) {
+  // that is not ahead of the clock. opened(item): the text of an item that holds it sealed only, or null. stuck(code): what keeps something from being sent for long, or null once it is over.
+  constructor({ db, link, locks, people, identity, changed, accepted, refused, timed, opened, stuck }) {
     Object.assign(this, { _db: db, _link: link, _locks: locks, _people: people, _identity: identity });
-    Object.assign(this, { _changed: changed, _accepted: accepted, _refusedBy: refused, _timed: timed, _tellStuck: stuck });
+    Object.assign(this, { _changed: changed, _accepted: accepted, _refusedBy: refused, _timed: timed, _opened: opened, _tellStuck: stuck });
     this.items = []; // in order of writing
     this._changes = 0;
     this._busy = new Set(); // chats of which something is under way
@@ -46,9 +46,15 @@ export class Outbox {
     let stored, changes;
     do {
       changes = this._changes;
-      stored = await this._db.all("outbox");
+      stored = await Promise.all((await this._db.all("outbox")).map((item) => this._readable(item)));
     } while (changes !== this._changes); // else something would be lost that was written meanwhile
     this.items = stored;
+  }
+
+  // An earlier page kept what it had signed without its text.
+  async _readable(item) {
+    const isSealed = (item.kind === "message" || item.kind === "edit") && typeof item.text !== "string" && isHandedOver(item);
+    return isSealed ? { ...item, text: await this._opened(item) } : item;
   }
 
   ofChat(peer) {
@@ -184,6 +190,7 @@ export class Outbox {
   async _send({ id }) {
     const item = await this._handedOver(id);
     if (!item) return;
+    if (this._oneByOne) await this._link.quiet();
     let answer;
     try {
       answer = await this._link.request("SendMessagePair", pairPayload(item), SEND_MS);

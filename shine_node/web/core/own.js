@@ -6,15 +6,17 @@ import { anew, isHandedOver } from "./outbox.js";
 export const mayArrive = (item) => isHandedOver(item) && !item.code;
 
 // All that there is in the outbox of a message, with what may arrive of it, and with the message itself where that waits too.
-function partsOf(all, key) {
+// `stored`: a server is known to have the message, whatever was answered to the last attempt to send it.
+function partsOf(all, key, stored = false) {
   const items = all.filter((item) => item.baseKey === key && item.kind !== "receipt");
-  return { items, original: items.find(({ kind }) => kind === "message"), arriving: items.filter(mayArrive) };
+  const original = items.find(({ kind, code }) => kind === "message" && !(stored && code));
+  return { items, original, arriving: items.filter(mayArrive) };
 }
 
 // Another text. What no server has is changed in place; where one has refused the message, `fresh()` gives it the time and
 // the key of a new one. Else `edit(arriving)` is the edit that is sent after it, in place of one that was not handed over.
-export function edited(all, key, text, { fresh, edit }) {
-  const { items, original, arriving } = partsOf(all, key);
+export function edited(all, key, text, { stored, fresh, edit }) {
+  const { items, original, arriving } = partsOf(all, key, stored);
   if (original && !arriving.length) {
     const put = { ...anew(original), text, ...(isHandedOver(original) && fresh()) };
     return { put: [put], remove: items.filter((item) => item !== original) };
@@ -25,8 +27,8 @@ export function edited(all, key, text, { fresh, edit }) {
 }
 
 // Removed for both: what no server has is dropped, and a tombstone follows what one may have.
-export function removed(all, key, tombstone) {
-  const { items, original, arriving } = partsOf(all, key);
+export function removed(all, key, tombstone, stored) {
+  const { items, original, arriving } = partsOf(all, key, stored);
   if (original && !arriving.length) return { remove: items };
   return { put: [anew(tombstone)], remove: items.filter((item) => !mayArrive(item)) };
 }

@@ -71,7 +71,11 @@ export class Composer {
     const text = this.editing ? this.kept : this.field.value;
     if (text === this.saved || !this.chat.state.account) return; // who has left keeps no draft
     this.saved = text;
-    this.chat.setDraft(this.peer, text);
+    try {
+      this.chat.setDraft(this.peer, text);
+    } catch {
+      // Nor does who is just leaving, in another tab.
+    }
   }
 
   onInput() {

@@ -1,4 +1,5 @@
 // A closed server: the record for its operator, and waiting until the account was added.
+import { ask as askFirst } from "./confirm.js";
 import { button, h, setText } from "./dom.js";
 import { errorText, t } from "./i18n.js";
 import { note } from "./notices.js";
@@ -25,9 +26,17 @@ export function joiningCard({ chat, login, record, onOther, signal }) {
     try {
       if (!(await chat.join()) && aloud) setText(said, t("join.notYet"));
     } catch (error) {
-      if (aloud) setText(said, errorText(error));
+      isTaken = error?.code === "USER_ALREADY_EXISTS"; // by somebody else: there is nothing more to wait for
+      if (isTaken) clearInterval(timer);
+      if (aloud || isTaken) setText(said, errorText(error));
     }
   }
+  // The keys of what waits are nowhere else, unless their recovery key was saved.
+  async function other() {
+    const question = { title: t("join.otherTitle", { login }), text: t("join.otherText"), action: t("join.other"), danger: true };
+    if (isTaken || (await askFirst(question))) onOther();
+  }
+  let isTaken = false;
   const timer = setInterval(() => ask(false), ASK_MS);
   signal.addEventListener("abort", () => clearInterval(timer));
   ask(false);
@@ -39,6 +48,6 @@ export function joiningCard({ chat, login, record, onOther, signal }) {
       button(t("join.file"), "plain", () => download(`shine-${login}-record.json`, `${line}\n`)),
     ),
     said,
-    h("div", { class: "actions wide" }, button(t("join.enter"), "primary", () => ask(true)), button(t("join.other"), "link", onOther)),
+    h("div", { class: "actions wide" }, button(t("join.enter"), "primary", () => ask(true)), button(t("join.other"), "link", other)),
   );
 }

@@ -14,6 +14,17 @@ function section(id, title, ...children) {
   return h("section", { class: "card", "aria-labelledby": id }, h("h2", { id }, title), ...children);
 }
 
+// Puts the focus where a row of a list has gone: to the button that has come in its place, or to the heading.
+function refocus(list, at) {
+  if (document.activeElement && document.activeElement !== document.body) return;
+  const buttons = list.querySelectorAll("button");
+  const heading = list.closest("section").querySelector("h2");
+  heading.tabIndex = -1;
+  (buttons[Math.min(at, buttons.length - 1)] ?? heading).focus();
+}
+
+const placeOf = (list, pressed) => [...list.querySelectorAll("button")].indexOf(pressed);
+
 function choices(name, label, options, chosen, onChoice) {
   return h(
     "fieldset", { class: "choices" }, h("legend", {}, label),
@@ -67,10 +78,12 @@ function sessionsSection({ chat, signal }) {
   async function close(session, pressed) {
     const sure = await ask({ title: t("sessions.closeTitle"), text: t("sessions.closeText"), action: t("sessions.close"), danger: true });
     if (!sure) return;
+    const at = placeOf(list, pressed);
     pressed.disabled = true;
     await attempt(() => chat.closeSession(session.id));
     pressed.disabled = false;
     await load();
+    if (!signal.aborted) refocus(list, at);
   }
   let link = chat.state.link;
   chat.addEventListener("state", () => {
@@ -98,10 +111,12 @@ function blockedSection({ chat, signal }) {
     }
   }
   async function undo(login, pressed) {
+    const at = placeOf(list, pressed);
     pressed.disabled = true;
     await attempt(() => chat.setBlocked(login, false));
     pressed.disabled = false;
     await load();
+    if (!signal.aborted) refocus(list, at);
   }
   let link = chat.state.link;
   chat.addEventListener("state", () => {
