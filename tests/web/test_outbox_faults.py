@@ -626,9 +626,9 @@ def test_what_an_earlier_page_has_kept_keeps_its_text(browser: Web, tmp_path: Pa
         expected = ["first", "waits", "was not signed", "was refused"]
         assert await bob.texts("alice", 4) == expected
         assert await alice.texts("bob", 4) == expected
-        for text in (None, 5):
-            assert await alice.refused("send", "bob", text) == "NO_TEXT"
-            assert await alice.refused("edit", shown[2], text) == "NO_TEXT"
+        for nothing in (None, 5):
+            assert await alice.refused("send", "bob", nothing) == "NO_TEXT"
+            assert await alice.refused("edit", shown[2], nothing) == "NO_TEXT"
 
     talk(browser, tmp_path, story)
 
