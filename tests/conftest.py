@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import resource
 import sys
 from collections.abc import Iterator
 
 import pytest
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One more than there are processors for ``-n auto``: half of the suite's time is waiting for other processes."""
+    return (os.cpu_count() or 1) + 1
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from shine_node.store.layout import ItemKey, Row, Table, decode_containers, enco
 from shine_node.store.resync import all_resyncs
 from shine_node.store.sessions import all_sessions
 from shine_node.store.settings import all_settings
-from shine_node.store.users import access_servers, list_records, list_users
+from shine_node.store.users import access_servers, decode_registration, list_records
 
 __all__ = ["count_rows", "look_through"]
 
@@ -70,8 +70,9 @@ def _rows(txn: Transaction, table: Table, wanted: dict[Table, int]) -> Iterator[
         return (ItemKey.decode(value) for _, value in txn.scan(table))
     if table is Table.CONTAINERS:
         return _containers(txn)
+    if table is Table.USERS:
+        return (decode_registration(value) for _, value in txn.scan(table))
     readers: dict[Table, Callable[[Transaction], Iterator[object]]] = {
-        Table.USERS: list_users,
         Table.ACCESS_RECORDS: list_records,
         Table.SETTINGS: all_settings,
         Table.SESSIONS: all_sessions,
