@@ -36,6 +36,13 @@ TYPES = {
 }
 """The files that are served, by the suffix of their names; no others are."""
 
+_WORKER = "/sw.js"
+"""The service worker's script: a worker lives by the policy that comes with its own script."""
+
+_PARTS = {TYPES[suffix] for suffix in (".css", ".js", ".webmanifest", ".png")}
+"""The kinds that a browser opens as a part of a document, whose policy then counts; with each of the page's many parts
+the policy would be a tenth of the page's weight."""
+
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 """Names that stand in a URL as they are, and are not hidden."""
 
@@ -60,25 +67,22 @@ _POLICY = "; ".join(
 )
 _NOT_NEEDED = ("camera", "display-capture", "geolocation", "microphone", "midi", "payment", "usb")
 
-_SAFE = (
-    ("Content-Security-Policy", _POLICY),
-    ("Cross-Origin-Resource-Policy", "same-origin"),
-    ("Referrer-Policy", "no-referrer"),
-    ("X-Content-Type-Options", "nosniff"),
-)
+_SAFE_PART = (("Cross-Origin-Resource-Policy", "same-origin"), ("X-Content-Type-Options", "nosniff"))
+_SAFE = (("Content-Security-Policy", _POLICY), *_SAFE_PART, ("Referrer-Policy", "no-referrer"))
 _SAFE_DOCUMENT = (
     ("Cross-Origin-Opener-Policy", "same-origin"),
     ("Permissions-Policy", ", ".join(f"{feature}=()" for feature in _NOT_NEEDED)),
 )
-"""What counts for documents alone; with each of the page's many files it would be a tenth of its weight."""
 
 _ETAG = re.compile(r'"[\x21\x23-\x7e]*"')
 _QUALITY_NONE = re.compile(r"q=0(\.0{0,3})?")
 
 
-def safe_headers(kind: str) -> tuple[tuple[str, str], ...]:
-    """Return the headers that keep a page safe, for content of a kind as ``Content-Type`` names it."""
-    return (*_SAFE, *_SAFE_DOCUMENT) if kind.startswith("text/html") else _SAFE
+def safe_headers(kind: str, path: str = "") -> tuple[tuple[str, str], ...]:
+    """Return the headers that keep a page safe, for content of a kind as ``Content-Type`` names it at a path."""
+    if kind in _PARTS and path != _WORKER:
+        return _SAFE_PART
+    return (*_SAFE, *_SAFE_DOCUMENT) if kind == TYPES[".html"] else _SAFE
 
 
 class Answer(NamedTuple):
@@ -108,23 +112,25 @@ class Answer(NamedTuple):
             ("Content-Length", str(len(body))),
             ("Cache-Control", "no-store"),
         )
-        return cls(status, (*about, *headers, *safe_headers("text/plain")), body)
+        return cls(status, (*about, *headers, *_SAFE), body)
 
 
 class Page:
     """One file: its content as it is and, where that is smaller, packed.
 
     Args:
+        path: where it is served.
         kind: the value of ``Content-Type``.
         content: the bytes of the file.
     """
 
-    def __init__(self, kind: str, content: bytes) -> None:
+    def __init__(self, path: str, kind: str, content: bytes) -> None:
         self._kind = kind
+        self._safe = safe_headers(kind, path)
         self._content = content
         packed = gzip.compress(content, 9, mtime=0) if kind in _PACKED else content
         self._packed = packed if len(packed) < len(content) else None
-        self._tag = hashlib.sha256(repr(safe_headers(kind)).encode() + content).hexdigest()[:32]
+        self._tag = hashlib.sha256(repr(self._safe).encode() + content).hexdigest()[:32]
 
     def answer(self, request: Request) -> Answer:
         """Answer a request for this file: with all of it, or that the client has it already."""
@@ -138,7 +144,7 @@ class Page:
         body = self._content if packed is None else packed
         if packed is not None:
             headers.append(("Content-Encoding", "gzip"))
-        headers += [("Content-Type", self._kind), ("Content-Length", str(len(body))), *safe_headers(self._kind)]
+        headers += [("Content-Type", self._kind), ("Content-Length", str(len(body))), *self._safe]
         return Answer(HTTPStatus.OK, tuple(headers), body)
 
 
@@ -202,7 +208,8 @@ def _read(folder: Path) -> Iterator[tuple[str, Page]]:
         parts = path.relative_to(folder).parts
         kind = TYPES.get(path.suffix)
         if kind is not None and path.is_file() and all(map(_NAME.fullmatch, parts)):
-            yield "/" + "/".join(parts), Page(kind, path.read_bytes())
+            served = "/" + "/".join(parts)
+            yield served, Page(served, kind, path.read_bytes())
 
 
 def _allowed(request: Request) -> tuple[tuple[str, str]]:

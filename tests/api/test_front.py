@@ -25,7 +25,7 @@ from tests.api.test_endpoint import Gate, limits, tls_of, until_no_socket
 from tests.support.nodes import PATIENCE
 
 TEXT = b"The page.\n"
-PAGES = PageSet({"/": Page("text/plain", TEXT), "/large": Page("text/plain", bytes(2**24))})
+PAGES = PageSet({"/": Page("/", "text/plain", TEXT), "/large": Page("/large", "text/plain", bytes(2**24))})
 HANDSHAKE = (
     "Upgrade: websocket",
     "Connection: Upgrade",

@@ -35,6 +35,7 @@ FILES = {
     "/index.html": HTML.encode(),
     "/app.js": b"export const one = 1;\n" * 50,
     "/tiny.js": b"1;",
+    "/sw.js": b"addEventListener('fetch', () => {});",
     "/look/style.css": b"body { color: black }\n" * 50,
     "/icon.svg": b"<svg xmlns='http://www.w3.org/2000/svg'/>",
     "/icon.png": b"\x89PNG" + bytes(1000),
@@ -224,14 +225,28 @@ def test_what_a_client_has_is_not_sent_again(folder: Path, secure: bool) -> None
     run(story())
 
 
-def test_what_counts_for_documents_comes_with_them_alone(folder: Path) -> None:
+def test_a_policy_comes_with_what_lives_by_its_own(folder: Path) -> None:
+    """A module, a style or an icon of a page lives by that of the page; a worker and what is opened itself do not."""
     pages = load_pages(folder)
-    for path in ("/", *FILES):
+    everywhere = {"X-Content-Type-Options", "Cross-Origin-Resource-Policy"}
+    itself = {"Content-Security-Policy", "Referrer-Policy"}
+    document = {"Cross-Origin-Opener-Policy", "Permissions-Policy"}
+    expected = dict.fromkeys(("/", *FILES), everywhere)
+    expected |= dict.fromkeys(("/sw.js", "/icon.svg", "/none"), everywhere | itself)
+    expected |= dict.fromkeys(("/", "/index.html"), everywhere | itself | document)
+    assert {path: headers_of(pages, path).keys() & (everywhere | itself | document) for path in expected} == expected
+    for path in expected:
         headers = headers_of(pages, path)
-        assert SAFE.items() - {("Connection", "close")} <= headers.items()
-        assert "default-src 'none'" in headers["Content-Security-Policy"]
-        found = {"Cross-Origin-Opener-Policy", "Permissions-Policy"} & headers.keys()
-        assert len(found) == (2 if path in {"/", "/index.html"} else 0)
+        assert {headers.get(name) for name in everywhere} == {"nosniff", "same-origin"}
+        assert headers.get("Content-Security-Policy", "default-src 'none'").startswith("default-src 'none'")
+
+
+def test_the_policy_of_the_real_page_reaches_its_worker() -> None:
+    """Its script is where the page registers it from; another name would leave it without a policy."""
+    pages = load_pages(WEB_FOLDER)
+    assert "Content-Security-Policy" in headers_of(pages, "/sw.js")
+    assert answer(pages, "GET", "/sw.js")[0] == 200
+    assert 'const address = "sw.js";' in (WEB_FOLDER / "ui" / "offline.js").read_text()
 
 
 def test_a_page_with_another_policy_is_another_page(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
         self.send_header("Cache-Control", "no-cache")
-        for header in safe_headers(kind):
+        for header in safe_headers(kind, f"/{name}"):
             self.send_header(*header)
         self.end_headers()
         self.wfile.write(content)
