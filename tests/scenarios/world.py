@@ -25,6 +25,8 @@ from shine_node.protocol.access import AccessServer, record_payload
 from shine_node.protocol.keys import parse_message_key
 from shine_node.store.layout import Direction, ItemKey, Row
 from shine_node.store.messages import get_blobs, get_row
+from shine_node.store.resync import next_resync
+from shine_node.sync.resync import LOOK_SECONDS, PAUSE_SECONDS
 from tests.store.rooms import check_indexes
 from tests.support.clock import ManualClock
 from tests.support.nodes import PATIENCE, LocalServer, Server, run
@@ -107,7 +109,14 @@ class Home(LocalServer):
         sessions = self.node._sessions
         if self._watched.sleepers(sessions._interval_seconds) < len(sessions._tasks):
             return False
-        return self.sleeps(INTERVAL)
+        return self.sleeps(INTERVAL) and not self._resyncs()
+
+    def _resyncs(self) -> bool:
+        """Whether a step of making entries unsynced is in the writer's thread: sessions must not pass meanwhile."""
+        if self.sleeps(LOOK_SECONDS) or self.sleeps(PAUSE_SECONDS):
+            return False
+        with self.node.store.read() as txn:
+            return next_resync(txn) is not None
 
     def sleeps(self, seconds: float) -> bool:
         """Whether some part of it sleeps for exactly so long."""
