@@ -64,6 +64,8 @@ class Worker:
         self._arrived_at = float("-inf")
         self._woken = asyncio.Event()
         self._free = asyncio.Event()
+        self._held_up = False
+        """Whether the last look may have left rows that wait for attempts under way: as it stood then, not later."""
 
     async def run(self) -> None:
         """Work until cancelled. The first look, with all claims of an earlier process void, is made at once."""
@@ -92,12 +94,15 @@ class Worker:
         self._free.clear()
         self._woken.clear()
         while (room := self._slow.room(self._clock.monotonic())).attempts:
+            self._held_up = not room.slow_attempts
             claims = await self._claim(Table.DUE_ATTEMPTS, room)
             if not claims:
                 break
             for claim in claims:
                 self._slow.begin(claim, self._clock.monotonic())
                 self._attempts.spawn(self._attempt(self._retry(claim)))
+        else:
+            self._held_up = True
         if not self._settling and self._clock.monotonic() - self._arrived_at >= SETTLING_PAUSE:
             claims = await self._claim(Table.DUE_SETTLING, Room(SETTLING_AT_ONCE, 0, frozenset()))
             if claims:
@@ -159,8 +164,7 @@ class Worker:
             asyncio.ensure_future(self._clock.sleep(self._interval)),
             asyncio.ensure_future(_happened(self._woken)),
         }
-        room = self._slow.room(self._clock.monotonic())
-        if not room.attempts or not room.slow_attempts or self._settling:
+        if self._held_up or self._settling:
             waiting.add(asyncio.ensure_future(_happened(self._free)))
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
