@@ -148,7 +148,11 @@ class Node:
         )
         self._service = ServiceOperations(config=config, clock=self._clock, peer_arrived=self.pool.peer_arrived)
         messages = MessageOperations(
-            intake=intake, deliverer=self._deliverer, status=DeliveryStatus(self.store), users=self.users
+            intake=intake,
+            deliverer=self._deliverer,
+            status=DeliveryStatus(self.store),
+            users=self.users,
+            blocked_peers=lambda: self.config.limits.blocked_peers,
         )
         reading = ReadingOperations(readers=self._readers, max_frame_bytes=config.limits.max_frame_bytes)
         self._resync = Resync(

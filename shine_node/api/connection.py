@@ -12,6 +12,7 @@ from websockets.exceptions import ConnectionClosed
 from shine_node.api.limits import LARGE_FRAME, Share, TokenBucket, decoding_cost
 from shine_node.api.outbound import Outbound, Writer
 from shine_node.clock import Clock
+from shine_node.config import LimitsConfig
 from shine_node.protocol.envelope import (
     BadEnvelope,
     Request,
@@ -113,6 +114,13 @@ class Connection:
         self._bucket.change_rate(requests_per_second)
         self._refusals.change_rate(requests_per_second)
         self._shared = self._share.peers
+
+    def change_limits(self, limits: LimitsConfig) -> None:
+        """Go on with other limits; ``Share`` has those of its address."""
+        rate = limits.requests_per_second if self.hello is None else limits.peer_requests_per_second
+        self._bucket.change_rate(rate)
+        self._refusals.change_rate(rate)
+        self.outbound.max_bytes = limits.max_outbound_bytes
 
     def need_hello(self) -> Hello:
         """Return what the peer has said of itself.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import http
 import logging
+import re
 import ssl
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -37,6 +38,7 @@ PING_SECONDS = 30
 """A connection that says nothing is pinged this often, and ended if it is silent for as long again."""
 WRITE_BUFFER_BYTES = 65536
 MAX_USER_AGENT_CHARACTERS = 256
+_WITH_PORT = re.compile(r"\[(?P<six>[^\[\]]+)\](?::[0-9]+)?|(?P<four>[0-9.]+):[0-9]+")
 
 
 class Endpoint:
@@ -77,16 +79,22 @@ class Endpoint:
         return self._count.total
 
     def change_limits(self, limits: LimitsConfig) -> None:
-        """Go on with other limits, for connections that come from now on; the size of frames stays as it is.
+        """Go on with other limits, also for the connections that are open; the size of frames stays as it is.
 
-        Those that may not be there any more are ended: of addresses that are blocked now, and of servers.
+        Those that may not be there any more are ended: of addresses that are blocked now, and of servers. Those that
+        only are more than there may be now can stay.
         """
         self._limits = limits
+        self._shares.change_limits(limits)
+        for doorway in self._sockets:
+            doorway.websocket.most_unread = self._most_unread
         for connection in self._connections:
             if is_in(connection.address, limits.blocked_addresses):
                 connection.outbound.end(POLICY_VIOLATION, "this address is blocked here")
             elif connection.hello is not None and connection.hello.server_login.lower() in limits.blocked_peers:
                 connection.outbound.end(POLICY_VIOLATION, "this server is blocked here")
+            else:
+                connection.change_limits(limits)
         self._sockets.change_limits(limits)
         self._count.change(greatest=limits.max_connections, greatest_per_address=limits.max_connections_per_address)
 
@@ -148,12 +156,15 @@ class Endpoint:
             await asyncio.wait(ends, timeout=seconds)
         self._servers.clear()
 
+    @property
+    def _most_unread(self) -> int:
+        return self._limits.max_outbound_bytes + self._limits.max_frame_bytes
+
     def _accept(self, *args: Any, **kwargs: Any) -> Doorway:
         """Make what takes a socket that was accepted, and count it while it is open."""
-        most_unread = self._limits.max_outbound_bytes + self._limits.max_frame_bytes
         websocket = GuardedConnection(
             *args,
-            most_unread=most_unread,
+            most_unread=self._most_unread,
             unread_seconds=PING_SECONDS,
             monotonic=self._clock.monotonic,
             **kwargs,
@@ -221,7 +232,10 @@ def client_address(remote: str, forwarded: Sequence[str]) -> str:
     """
     if not forwarded or not is_loopback(remote):
         return remote
-    return forwarded[-1].rpartition(",")[2].strip()[:64] or remote
+    client = forwarded[-1].rpartition(",")[2].strip()[:64]
+    # Some proxies say the port too: each connection of a client would count as another address.
+    with_port = _WITH_PORT.fullmatch(client)
+    return (with_port["six"] or with_port["four"] if with_port else client) or remote
 
 
 async def _end(doorway: Doorway, seconds: float) -> None:

@@ -51,7 +51,8 @@ class GuardedConnection(ServerConnection):
         self, *args: Any, most_unread: int, unread_seconds: float, monotonic: Callable[[], float], **kwargs: Any
     ) -> None:
         super().__init__(*args, **kwargs)
-        self._most_unread = most_unread
+        self.most_unread = most_unread
+        """In force now."""
         self._unread_seconds = unread_seconds
         self._watch: asyncio.TimerHandle | None = None
         self._monotonic = monotonic
@@ -118,7 +119,7 @@ class GuardedConnection(ServerConnection):
             super().data_received(piece)
             few = self._frames_of_turn - before <= FRAMES_A_TURN // 2
             self._piece = min(2 * self._piece, MOST_BYTES) if few else FEWEST_BYTES
-            if self.transport.get_write_buffer_size() > self._most_unread:
+            if self.transport.get_write_buffer_size() > self.most_unread:
                 self.transport.abort()
             if self.transport.is_closing():
                 return  # nobody is left to answer to

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from shine_node.config import LimitsConfig
@@ -76,13 +77,18 @@ class AddressBuckets:
         self._sweep_at = FEWEST_TO_SWEEP
 
     def join(self, address: str, rate: float, now: float) -> TokenBucket:
-        """Return the bucket for one more connection; its rate is that of the first one."""
+        """Return the bucket for one more connection; one that is there already keeps its rate."""
         if len(self._buckets) >= self._sweep_at:
             for other in [other for other in self._buckets if other not in self._users]:
                 self._forget(other, now)
             self._sweep_at = max(FEWEST_TO_SWEEP, 2 * len(self._buckets))
         self._users[address] += 1
         return self._buckets.setdefault(address, TokenBucket(rate, now))
+
+    def change_rate(self, rate: float) -> None:
+        """Go on with another rate for all addresses."""
+        for bucket in self._buckets.values():
+            bucket.change_rate(rate)
 
     def leave(self, address: str, now: float) -> None:
         """Take note that one of the connections has gone."""
@@ -127,9 +133,13 @@ class AddressShares:
         heavy = self._heavy.join(origin, limits.peer_requests_per_second, now)
         if not counted:
             return Share(heavy)
-        clients, peers = limits.requests_per_second_per_address, limits.peer_requests_per_second
-        rates = zip(self._requests, (clients, peers, clients), strict=True)
-        return Share(heavy, *(buckets.join(origin, rate, now) for buckets, rate in rates))
+        return Share(heavy, *(buckets.join(origin, rate, now) for buckets, rate in self._rates(limits)))
+
+    def change_limits(self, limits: LimitsConfig) -> None:
+        """Go on with other limits, also for those who are connected."""
+        self._heavy.change_rate(limits.peer_requests_per_second)
+        for buckets, rate in self._rates(limits):
+            buckets.change_rate(rate)
 
     def leave(self, origin: str, now: float, *, counted: bool) -> None:
         """Take note that one of the connections has gone; ``counted`` as when it came."""
@@ -137,6 +147,10 @@ class AddressShares:
         if counted:
             for buckets in self._requests:
                 buckets.leave(origin, now)
+
+    def _rates(self, limits: LimitsConfig) -> Iterator[tuple[AddressBuckets, int]]:
+        clients, peers = limits.requests_per_second_per_address, limits.peer_requests_per_second
+        return zip(self._requests, (clients, peers, clients), strict=True)
 
 
 class AddressCount:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from shine_node.api.connection import Connection, Handler
@@ -12,19 +12,33 @@ from shine_node.delivery.intake import Intake
 from shine_node.delivery.status import DeliveryStatus
 from shine_node.directory.users import Users
 from shine_node.protocol.encoding import read_base64, read_optional_number, read_optional_text, read_text
+from shine_node.protocol.errors import Forbidden
 from shine_node.protocol.keys import parse_message_key
 
 __all__ = ["MessageOperations"]
 
 
 class MessageOperations:
-    """Takes pairs and incoming copies, and says whether a message was delivered."""
+    """Takes pairs and incoming copies, and says whether a message was delivered.
 
-    def __init__(self, *, intake: Intake, deliverer: Deliverer, status: DeliveryStatus, users: Users) -> None:
+    Args:
+        blocked_peers: returns ``limits.blockedPeers`` as it is in force, in lower case.
+    """
+
+    def __init__(
+        self,
+        *,
+        intake: Intake,
+        deliverer: Deliverer,
+        status: DeliveryStatus,
+        users: Users,
+        blocked_peers: Callable[[], Collection[str]],
+    ) -> None:
         self._intake = intake
         self._deliverer = deliverer
         self._status = status
         self._users = users
+        self._blocked_peers = blocked_peers
 
     @property
     def handlers(self) -> dict[str, Handler]:
@@ -57,14 +71,14 @@ class MessageOperations:
 
     async def receive_incoming_message(self, connection: Connection, payload: dict[str, Any]) -> Mapping[str, object]:
         """Take a recipient's copy from the sender's server."""
-        read_optional_text(payload, "sourceServerLogin")
+        self._check_source(payload)
         blob = read_base64(payload, "incomingBlobB64")
         container, _ = await self._intake.receive_incoming(blob, source=_source(connection))
         return {"incomingKey": str(container.key)}
 
     async def receive_outcoming_message(self, connection: Connection, payload: dict[str, Any]) -> Mapping[str, object]:
         """Take a pair from the sender's other server; answered as soon as it is stored."""
-        read_optional_text(payload, "sourceServerLogin")
+        self._check_source(payload)
         peer = connection.hello.server_login if connection.hello is not None else None
         accepted = await self._intake.receive_pair(
             read_base64(payload, "incomingBlobB64"),
@@ -84,6 +98,16 @@ class MessageOperations:
         if revision_ms is not None:
             answer["revisionMs"] = revision_ms
         return answer
+
+    def _check_source(self, payload: Mapping[str, Any]) -> None:
+        """Refuse what a blocked server brings that says its name here, and need not have said it before (§7).
+
+        Raises:
+            Forbidden: it is blocked.
+            BadRequestFormat: the name is no text.
+        """
+        if read_optional_text(payload, "sourceServerLogin").lower() in self._blocked_peers():
+            raise Forbidden("the operator of this server has blocked yours")
 
 
 def _source(connection: Connection) -> str | None:

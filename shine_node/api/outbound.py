@@ -48,7 +48,8 @@ class Outbound:
         self.ended = False
         """Whether nothing is sent any more."""
         self._websocket = websocket
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
+        """In force now; what waits already may stay."""
         self._address = address
         self._waiting_bytes = 0
         self._turn = asyncio.Lock()
@@ -98,7 +99,7 @@ class Outbound:
 
     def _may_wait(self, text: str) -> bool:
         """Count one more text that waits, or cut a side that has let too much wait already."""
-        if self._waiting_bytes > self._max_bytes:
+        if self._waiting_bytes > self.max_bytes:
             self.end(TRY_AGAIN_LATER, "you read too slowly: come again, and ask for what you missed")
         if self.ended:
             return False

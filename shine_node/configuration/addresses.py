@@ -19,6 +19,8 @@ __all__ = ["Listen", "Login", "Logins", "Networks", "Url", "is_placeholder"]
 MAX_LISTEN_ADDRESSES = 16
 MAX_BLOCKED = 1000
 """Entries of a list of logins or networks."""
+_MAPPED_PREFIX = 96
+"""Bits of ``::ffff:0:0/96``, behind which an IPv6 address holds one of IPv4."""
 _LISTEN = re.compile(r"(?:\[(?P<six>[^\[\]]+)\]|(?P<host>[^:\[\]]*)):(?P<port>[0-9]{1,5})")
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9\-]*[A-Za-z0-9])?"
 _HOST_NAME = re.compile(rf"(?!.{{254}}){_LABEL}(?:\.{_LABEL})*")
@@ -137,12 +139,25 @@ class Networks(Kind):
         return f'a list of at most {MAX_BLOCKED} addresses or networks in quotes, "192.0.2.7" or "2001:db8::/32"'
 
     def parse(self, value: object, around: Surroundings) -> tuple[Network, ...]:
-        """Return the networks; an address is one of a single address."""
+        """Return the networks; an address is one of a single address.
+
+        What is meant is compared, not how it is written: an IPv4 address inside an IPv6 one is that IPv4 address, and
+        the zone of an address, ``%eth0``, says nothing of who has it.
+        """
         entries = [text_of(entry) for entry in _entries(value)]
         try:
-            return tuple(ipaddress.ip_network(entry) for entry in entries)
+            return tuple(_plain_network(ipaddress.ip_network(entry)) for entry in entries)
         except ValueError as error:
             raise BadValue(f"has an entry that is no network: {error}") from None
+
+
+def _plain_network(network: Network) -> Network:
+    if isinstance(network, ipaddress.IPv4Network):
+        return network
+    number, length = int(network.network_address), network.prefixlen
+    if network.network_address.ipv4_mapped is not None and length >= _MAPPED_PREFIX:
+        return ipaddress.IPv4Network((number & 0xFFFF_FFFF, length - _MAPPED_PREFIX))
+    return ipaddress.IPv6Network((number, length))
 
 
 def _entries(value: object) -> Sequence[object]:

@@ -84,7 +84,8 @@ LIMITS = (
         "maxStoredMiBPerUser",
         Number(0, 16777216),
         0,
-        "MiB of messages that are kept for one user of this server. Nobody's old messages are removed. 0 is no limit.",
+        "MiB of messages that are kept for one user of this server. Nobody's old messages are removed; what the user "
+        "removes is always taken. 0 is no limit.",
         reloads=True,
     ),
     Option(
@@ -92,7 +93,8 @@ LIMITS = (
         "maxMessagesPerDay",
         Number(0, 1000000000),
         0,
-        "Messages and edits that one user may send through this server from midnight to midnight, UTC. 0 is no limit.",
+        "Messages and edits that one user may send through this server from midnight to midnight, UTC; and four times "
+        "as many receipts, and removals of messages that are not here, in 24 hours. 0 is no limit.",
         reloads=True,
     ),
     Option(
@@ -100,8 +102,8 @@ LIMITS = (
         "messagesPerMinutePerSender",
         Number(0, 1000000),
         240,
-        "Messages and edits in a minute from one sender to one user of this server, wherever they come from. "
-        "0 is no limit.",
+        "Messages and edits in a minute from one sender to one user of this server, wherever they come from; and four "
+        "times as many receipts, and removals of messages that are not here. 0 is no limit.",
         reloads=True,
     ),
     Option(
@@ -109,7 +111,8 @@ LIMITS = (
         "blockedPeers",
         Logins(),
         [],
-        "Servers that are not spoken to: the logins that they say in their greetings.",
+        "Servers that are not spoken to, by login. One that comes is known by what it says of itself, in its greeting "
+        "or with a message; one that says nothing may bring messages as any stranger may: see blockedAddresses.",
         reloads=True,
     ),
     Option(
@@ -117,7 +120,8 @@ LIMITS = (
         "blockedAddresses",
         Networks(),
         [],
-        "Addresses and networks that may not connect; behind a proxy, those that it names.",
+        "Addresses and networks that may not connect; behind a proxy, those that it names. An IPv4 address may also be "
+        "written as IPv6.",
         reloads=True,
     ),
 )

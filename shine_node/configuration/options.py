@@ -215,7 +215,14 @@ OPTIONS = (
         8000,
         "Milliseconds that a sender waits at most for the result of the first attempt.",
     ),
-    Option("delivery", "maxConcurrent", Number(1, 10000), 64, "Attempts that may run at once."),
+    Option(
+        "delivery",
+        "maxConcurrent",
+        Number(1, 10000),
+        64,
+        "Attempts that may run at once. Those that wait for servers which take nothing are not counted among them, and "
+        "there may be half as many of these, for a short time as many.",
+    ),
     Option("sync", "intervalSeconds", Number(1, 86400), 30, "Seconds between two sessions with the same server."),
     Option(
         "sync",

@@ -33,7 +33,8 @@ class StoreReading(NamedTuple):
     """The store at one moment, sizes in bytes.
 
     ``used_bytes`` of ``map_bytes`` are taken by rows, ``disk_free_bytes`` are left to this user on its disk, and
-    ``trouble`` is why it cannot be written or looked at, if so; then ``disk_free_bytes`` may be ``None``.
+    ``trouble`` is why it cannot be written or looked at, if so; then ``disk_free_bytes`` may be ``None``. ``refusing``
+    says that its disk has too little room already, of which others tell.
     """
 
     path: Path
@@ -45,6 +46,7 @@ class StoreReading(NamedTuple):
     users: int
     messages: int
     open_deliveries: int
+    refusing: bool = False
 
     @property
     def used_share(self) -> float:
@@ -60,7 +62,7 @@ def store_warnings(store: StoreReading) -> dict[str, str]:
             f"the store has taken {store.used_share:.0%} of its {store.map_bytes // MIB} MiB: raise storage.mapSizeMiB"
             " and restart, or new messages will be refused when it is full"
         )
-    if store.disk_free_bytes is not None and store.disk_free_bytes < LEAST_FREE_BYTES:
+    if not store.refusing and store.disk_free_bytes is not None and store.disk_free_bytes < LEAST_FREE_BYTES:
         warnings["disk"] = (
             f"{store.disk_free_bytes // MIB} MiB are free on the disk of {store.path.parent}: make room, or new"
             " messages will be refused when it is full"

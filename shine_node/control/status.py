@@ -165,6 +165,7 @@ def read_store(store: Store) -> StoreReading:
             users=txn.count(Table.USERS),
             messages=txn.count(Table.CONTAINERS),
             open_deliveries=count_open(txn),
+            refusing=bool(store.no_room),
         )
 
 

@@ -21,6 +21,10 @@ log = logging.getLogger(__name__)
 MAX_BATCH = 64
 MAX_BATCH_LATER = 16
 """Of what can wait: few, so that the thread is soon free for what cannot."""
+MAX_BATCH_BYTES = 4 * 2**20
+"""Signed bytes after which a batch has no more submissions."""
+MAX_WAITING_BYTES = 32 * 2**20
+"""Signed bytes that may wait; what holds them, and is held with them, takes a few times as much memory."""
 TURNS_LATER = 4
 """What can wait has at least one turn in so many: it is slowed down, never stopped."""
 
@@ -31,15 +35,16 @@ Check = tuple[bytes, bytes, bytes]
 class Submission:
     """The checks of one request: all must hold. ``failed`` is the index of the first that does not, once checked.
 
-    ``source`` is whoever asks for it, ``None`` where that is not known; sources take turns. Subclasses carry what their
-    sink needs.
+    ``source`` is whoever asks for it, ``None`` where that is not known; sources take turns. ``size`` is that of what is
+    signed, in bytes. Subclasses carry what their sink needs.
     """
 
-    __slots__ = ("checks", "failed", "source")
+    __slots__ = ("checks", "failed", "size", "source")
 
     def __init__(self, checks: Sequence[Check], source: Hashable = None) -> None:
         self.checks = checks
         self.source = source
+        self.size = sum(len(message) for _, message, _ in checks)
         self.failed: int | None = None
 
 
@@ -51,7 +56,7 @@ class CheckedSink(Protocol):
 
 
 class CryptoPool:
-    """Checks signatures on a fixed number of threads, with a bounded queue.
+    """Checks signatures on a fixed number of threads, with a queue that is bounded, by count and by bytes.
 
     A thread takes what is waiting, up to ``MAX_BATCH`` submissions, checks it and hands it on as one batch: batches
     form by themselves under load, and a single submission waits for nobody. Sources take turns, and none of them has
@@ -68,6 +73,7 @@ class CryptoPool:
         self._max_queue = max_queue
         self._waiting: FairQueue[tuple[CheckedSink, Submission]] = FairQueue()
         self._later: deque[tuple[CheckedSink, Submission]] = deque()
+        self._later_size = 0
         self._later_taken = False
         """Whether a thread checks some of what can wait."""
         self._passed_over = 0
@@ -97,6 +103,7 @@ class CryptoPool:
             if abandon:
                 self._waiting.clear()
                 self._later.clear()
+                self._later_size = 0
             self._wake.notify_all()
         for thread in self._threads:
             if thread.ident is not None:
@@ -111,14 +118,16 @@ class CryptoPool:
         Raises:
             ServerBusy: the queue is full, at once; none of these was queued.
         """
+        size = sum(submission.size for submission in submissions)
         with self._wake:
-            if self._stopping or self.waiting + len(submissions) > self._max_queue or self._has_half(submissions):
+            if self._stopping or self._is_full(len(submissions), size) or self._has_half(submissions):
                 raise ServerBusy("too many signatures are waiting to be checked", {"retryAfterMs": 1000})
             if later:
                 self._later.extend((sink, submission) for submission in submissions)
+                self._later_size += size
             else:
                 for submission in submissions:
-                    self._waiting.put(submission.source, (sink, submission))
+                    self._waiting.put(submission.source, (sink, submission), submission.size)
             self._wake.notify()
 
     async def verify(self, checks: Sequence[Check]) -> int | None:
@@ -154,10 +163,20 @@ class CryptoPool:
                 except Exception:  # a thread that ends would be missed for good
                     log.exception("checked signatures were not taken")
 
+    def _is_full(self, count: int, size: int) -> bool:
+        """Say whether there is no room for so much more; what is larger than all that may wait is taken alone."""
+        waiting_size = self._waiting.size + self._later_size
+        too_large = waiting_size > 0 and waiting_size + size > MAX_WAITING_BYTES
+        return too_large or self.waiting + count > self._max_queue
+
     def _has_half(self, submissions: Sequence[Submission]) -> bool:
         """Say whether a source has half of what may wait already."""
         sources = {submission.source for submission in submissions} - {None}
-        return any(self._waiting.waiting_of(source) > self._max_queue // 2 for source in sources)
+        return any(
+            self._waiting.waiting_of(source) > self._max_queue // 2
+            or self._waiting.size_of(source) > MAX_WAITING_BYTES // 2
+            for source in sources
+        )
 
     @property
     def _ready(self) -> bool:
@@ -168,10 +187,18 @@ class CryptoPool:
         """Return what a thread has to check, and whether it is of what can wait."""
         if self._later and not self._later_taken and (not self._waiting or self._passed_over == TURNS_LATER - 1):
             self._passed_over, self._later_taken = 0, True
-            return [self._later.popleft() for _ in range(min(len(self._later), MAX_BATCH_LATER))], True
+            return self._take_later(), True
         self._passed_over += bool(self._later) and not self._later_taken
         share = -(-len(self._waiting) // len(self._threads))
-        return self._waiting.take(min(share, MAX_BATCH)), False
+        return self._waiting.take(min(share, MAX_BATCH), MAX_BATCH_BYTES), False
+
+    def _take_later(self) -> list[tuple[CheckedSink, Submission]]:
+        taken: list[tuple[CheckedSink, Submission]] = []
+        before = self._later_size
+        while self._later and len(taken) < MAX_BATCH_LATER and before - self._later_size < MAX_BATCH_BYTES:
+            taken.append(self._later.popleft())
+            self._later_size -= taken[-1][1].size
+        return taken
 
 
 def first_wrong(checks: Sequence[Check]) -> int | None:

@@ -4,13 +4,17 @@ Asked in the transaction that would store, where what is counted is exact. Codes
 and for a disk without room, 429 for messages a day and for those from one sender, 403 for a sender who is blocked. A
 peer tries again by its schedule, whatever the code, and fails in the end: nothing is lost silently.
 
+A tombstone that removes what is here is always taken: it frees room, and there is one for each message. Receipts and
+other tombstones can be made without end: they take room as messages do, and have their own bounds of day and minute.
+
 What comes by synchronisation, or from the sender's other server, was accepted there: as the owner's it is always taken,
 or the two would never become equal.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Hashable
+from typing import NamedTuple, TypeVar
 
 from shine_node.clock import Clock
 from shine_node.config import LimitsConfig
@@ -18,16 +22,22 @@ from shine_node.delivery.rates import Rates
 from shine_node.protocol.errors import Forbidden, RateLimited, StorageFull
 from shine_node.store.blocks import blocks
 from shine_node.store.environment import Store, Transaction
+from shine_node.store.gate import Gate
 from shine_node.store.layout import ItemKey, Kind
-from shine_node.store.messages import Gate
 from shine_node.store.usage import DAY_MS, day_of, read_usage
 
 __all__ = ["Quotas"]
+
+K = TypeVar("K", bound=Hashable)
 
 MIB = 2**20
 MAX_SENDERS = 20_000
 """Senders to a recipient that are remembered; what is kept of each is small."""
 SECONDS = 60.0
+MAX_OWNERS = 20_000
+"""Users whose receipts and tombstones of a day are remembered."""
+REFERENCES_A_MESSAGE = 4
+"""Receipts and tombstones that may be sent for each message that may be: people read more than they write."""
 
 
 class Quotas:
@@ -42,7 +52,9 @@ class Quotas:
         """In force now."""
         self._store = store
         self._clock = clock
-        self._rates: Rates[tuple[str, str]] = Rates(MAX_SENDERS)
+        self._messages: Rates[tuple[str, str]] = Rates(MAX_SENDERS)
+        self._references: Rates[tuple[str, str]] = Rates(MAX_SENDERS)
+        self._references_of_day: Rates[str] = Rates(MAX_OWNERS)
 
     def gate(self, *, own: bool, live: bool) -> Gate:
         """Return a gate.
@@ -58,13 +70,13 @@ class Quotas:
         self._store.check_room()
 
     def check_bytes(self, txn: Transaction, key: ItemKey, grows: int) -> None:
-        """Refuse what would be more than an owner may store; what removes a message is always taken.
+        """Refuse what would be more than an owner may store.
 
         Raises:
             StorageFull: ``limits.maxStoredMiBPerUser``.
         """
         most = self.limits.max_stored_mib_per_user * MIB
-        if not most or grows <= 0 or key.kind is Kind.TOMBSTONE:
+        if not most or grows <= 0:
             return
         if read_usage(txn, key.owner).stored_bytes + grows > most:
             raise StorageFull(f"the messages of {key.owner} take all the room that one user has here")
@@ -92,41 +104,62 @@ class Quotas:
         if blocks(txn, key.owner, key.peer):
             raise Forbidden(f"{key.owner} takes no messages from {key.peer}")
 
-    def count_message(self, key: ItemKey) -> None:
-        """Count a message or edit of a sender to a recipient, or refuse it; notes to oneself are not counted.
+    def count_sent(self, key: ItemKey) -> None:
+        """Count a receipt or tombstone of a sender, or refuse it; messages are counted where they are stored.
 
         Raises:
-            RateLimited: ``limits.messagesPerMinutePerSender``.
+            RateLimited: ``REFERENCES_A_MESSAGE`` times ``limits.maxMessagesPerDay``.
+        """
+        most = self.limits.max_messages_per_day * REFERENCES_A_MESSAGE
+        if most and key.kind is not Kind.MESSAGE:
+            text = f"this server takes {most} receipts and tombstones a day from one user"
+            self._count(self._references_of_day, key.owner, most, DAY_MS / 1000, text)
+
+    def count_received(self, key: ItemKey) -> None:
+        """Count what a sender has for a recipient, or refuse it; notes to oneself are not counted.
+
+        Raises:
+            RateLimited: ``limits.messagesPerMinutePerSender``, for receipts and tombstones ``REFERENCES_A_MESSAGE``
+                times as many.
         """
         most = self.limits.messages_per_minute_per_sender
-        if not most or key.kind is not Kind.MESSAGE or key.peer == key.owner:
+        if not most or key.peer == key.owner:
             return
-        sender, now = (key.peer, key.owner), self._clock.monotonic()
-        wait = self._rates.wait(sender, now, most=most, seconds=SECONDS)
+        rates, what = self._messages, "messages"
+        if key.kind is not Kind.MESSAGE:
+            rates, what, most = self._references, "receipts and tombstones", most * REFERENCES_A_MESSAGE
+        text = f"too many {what} from {key.peer} to {key.owner}: send this one later"
+        self._count(rates, (key.peer, key.owner), most, SECONDS, text)
+
+    def _count(self, rates: Rates[K], who: K, most: int, seconds: float, text: str) -> None:
+        now = self._clock.monotonic()
+        wait = rates.wait(who, now, most=most, seconds=seconds)
         if wait:
-            text = f"too many messages from {key.peer} to {key.owner}: send this one later"
             raise RateLimited(text, {"retryAfterMs": int(wait * 1000) + 1})
-        self._rates.note(sender, now, most=most, seconds=SECONDS)
+        rates.note(who, now, most=most, seconds=seconds)
 
 
 class _Gate(NamedTuple):
-    """A gate of some quotas."""
+    """A gate of some quotas; what is counted is counted last."""
 
     quotas: Quotas
     own: bool
     live: bool
 
-    def sends(self, txn: Transaction, key: ItemKey, *, grows: int, now_ms: int) -> None:
+    def sends(self, txn: Transaction, key: ItemKey, *, grows: int, removes: bool, now_ms: int) -> None:
         """Let a sender's pair pass, or not."""
         self.quotas.check_room()
-        if self.own:
+        if self.own and not removes:
             self.quotas.check_bytes(txn, key, grows)
             self.quotas.check_day(txn, key, now_ms)
+            self.quotas.count_sent(key)
 
-    def receives(self, txn: Transaction, key: ItemKey, *, grows: int) -> None:
-        """Let a recipient's copy pass, or not; what is counted is counted last."""
+    def receives(self, txn: Transaction, key: ItemKey, *, grows: int, removes: bool) -> None:
+        """Let a recipient's copy pass, or not."""
         self.quotas.check_room()
         self.quotas.check_sender(txn, key)
+        if removes:
+            return
         self.quotas.check_bytes(txn, key, grows)
         if self.live:
-            self.quotas.count_message(key)
+            self.quotas.count_received(key)

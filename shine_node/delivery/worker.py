@@ -10,8 +10,9 @@ from typing import Any
 from shine_node.clock import Clock
 from shine_node.delivery.background import Background
 from shine_node.delivery.deliverer import Deliverer
+from shine_node.delivery.slow import Room, SlowRoutes
 from shine_node.protocol.errors import Refusal
-from shine_node.protocol.schedule import Schedule
+from shine_node.protocol.schedule import DeliveryState, Schedule
 from shine_node.store.deliveries import Claim, claim_due, due_keys, reschedule
 from shine_node.store.environment import Store
 from shine_node.store.layout import Table
@@ -36,7 +37,8 @@ class Worker:
     Args:
         interval_ms: ``delivery.workerIntervalMs``.
         lease_ms: ``delivery.leaseMs``.
-        max_concurrent: attempts of the worker under way at once, ``delivery.maxConcurrent``.
+        max_concurrent: attempts of the worker under way at once, ``delivery.maxConcurrent``, beside those that wait for
+            servers which are slow.
     """
 
     def __init__(
@@ -56,12 +58,14 @@ class Worker:
         self._schedule = schedule
         self._interval = interval_ms / 1000
         self._lease_ms = lease_ms
-        self._max_concurrent = max_concurrent
+        self._slow = SlowRoutes(max_concurrent)
         self._attempts = Background()
         self._settling = Background()
         self._arrived_at = float("-inf")
         self._woken = asyncio.Event()
         self._free = asyncio.Event()
+        self._held_up = False
+        """Whether the last look may have left rows that wait for attempts under way: as it stood then, not later."""
 
     async def run(self) -> None:
         """Work until cancelled. The first look, with all claims of an earlier process void, is made at once."""
@@ -89,14 +93,18 @@ class Worker:
         """Take due rows as far as attempts are free, and start an attempt for each."""
         self._free.clear()
         self._woken.clear()
-        while (room := self._max_concurrent - len(self._attempts)) > 0:
+        while (room := self._slow.room(self._clock.monotonic())).attempts:
+            self._held_up = not room.slow_attempts
             claims = await self._claim(Table.DUE_ATTEMPTS, room)
             if not claims:
                 break
             for claim in claims:
-                self._attempts.spawn(self._attempt(self._deliverer.retry(claim)))
+                self._slow.begin(claim, self._clock.monotonic())
+                self._attempts.spawn(self._attempt(self._retry(claim)))
+        else:
+            self._held_up = True
         if not self._settling and self._clock.monotonic() - self._arrived_at >= SETTLING_PAUSE:
-            claims = await self._claim(Table.DUE_SETTLING, SETTLING_AT_ONCE)
+            claims = await self._claim(Table.DUE_SETTLING, Room(SETTLING_AT_ONCE, 0, frozenset()))
             if claims:
                 self._settling.spawn(self._attempt(self._deliverer.settle(claims)))
 
@@ -110,22 +118,39 @@ class Worker:
         await self._attempts.close()
         await self._settling.close()
 
-    async def _claim(self, table: Table, room: int) -> list[Claim]:
-        """Claim at most ``room`` due rows; none if nothing is due, which takes no write to find out."""
+    async def _claim(self, table: Table, room: Room) -> list[Claim]:
+        """Claim due rows as far as there is room; none if nothing is due, which takes no write to find out."""
+        before = None
         while True:
             now_ms = self._clock.now_ms()
             with self._store.read() as txn:
-                if not due_keys(txn, now_ms, 1, table):
-                    return []
+                first = due_keys(txn, now_ms, 1, table)
+            if not first or first == before:  # nothing is due, or nothing that may be begun now
+                return []
+            before = first
             claims, failed = await self._store.write(
                 lambda txn, now=now_ms: claim_due(  # type: ignore[misc]
-                    txn, self._schedule, now_ms=now, lease_ms=self._lease_ms, limit=room, table=table
+                    txn,
+                    self._schedule,
+                    now_ms=now,
+                    lease_ms=self._lease_ms,
+                    limit=room.attempts,
+                    table=table,
+                    slow=room.slow,
+                    slow_limit=room.slow_attempts,
                 )
             )
             if failed:
                 log.info("%d deliveries failed: the schedule in force is over for them", len(failed))
             if claims:
                 return claims
+
+    async def _retry(self, claim: Claim) -> None:
+        state = None
+        try:
+            state = await self._deliverer.retry(claim)
+        finally:
+            self._slow.end(claim, self._clock.monotonic(), delivered=state is DeliveryState.DELIVERED)
 
     async def _attempt(self, work: Coroutine[Any, Any, object]) -> None:
         try:
@@ -139,7 +164,7 @@ class Worker:
             asyncio.ensure_future(self._clock.sleep(self._interval)),
             asyncio.ensure_future(_happened(self._woken)),
         }
-        if len(self._attempts) >= self._max_concurrent or self._settling:
+        if self._held_up or self._settling:
             waiting.add(asyncio.ensure_future(_happened(self._free)))
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

@@ -10,6 +10,7 @@ from shine_node.crypto.pool import CryptoPool
 from shine_node.directory.lookup import Lookup
 from shine_node.directory.users import Users
 from shine_node.protocol.access import User
+from shine_node.protocol.blocking import BLOCKED_PARAM, check_blocked
 from shine_node.protocol.container import CLIENT_AHEAD_MS, PEER_AHEAD_MS
 from shine_node.protocol.errors import NotAccessServer, UserNotFound
 from shine_node.protocol.settings import (
@@ -89,6 +90,8 @@ class Settings:
             ServerBusy, StorageFull: not now.
         """
         setting = self._parse(payload, CLIENT_AHEAD_MS)
+        if setting.param == BLOCKED_PARAM:
+            check_blocked(setting.value)  # not of one that another server has taken: both must become equal
         owner = await self.owner(setting.key, ask_peers=ask_peers)
         key = owner.fresh_key_at(setting.time_ms)
         return await self._take(setting, key, most=MAX_SETTINGS_A_USER, from_server=None)

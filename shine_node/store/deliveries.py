@@ -16,9 +16,13 @@ from shine_node.protocol.schedule import Decision, DeliveryState, Schedule
 from shine_node.store.changes import ItemChange
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import Flag, ItemKey, OpenDelivery, Row, Table, time_key, unpack_number
+from shine_node.store.users import access_servers
 
 __all__ = [
+    "LOOK_AHEAD",
+    "POSTPONED_MS",
     "Claim",
+    "Route",
     "claim_due",
     "count_open",
     "due_table",
@@ -31,6 +35,11 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
+Route = tuple[str, ...]
+"""The access servers of a recipient: their logins in lower case, in order."""
+LOOK_AHEAD = 500
+"""Due rows that are looked at where some are passed over."""
+POSTPONED_MS = 60_000
 _UNREADABLE = (ValueError, KeyError, IndexError, struct.error)
 """What is raised by a row that is damaged: `verify` speaks of it, and it is to hold up no other."""
 
@@ -43,6 +52,8 @@ class Claim(NamedTuple):
     version: int
     revision_ms: int
     decision: Decision
+    route: Route = ()
+    """The servers that it is for, as they stood when it was claimed; of one that was not due, none."""
 
 
 def due_keys(
@@ -66,6 +77,8 @@ def claim_due(
     lease_ms: int,
     limit: int,
     table: Table = Table.DUE_ATTEMPTS,
+    slow: Collection[Route] = (),
+    slow_limit: int = 0,
 ) -> tuple[list[Claim], list[tuple[ItemKey, Row]]]:
     """Claim due rows for one attempt each.
 
@@ -73,14 +86,21 @@ def claim_due(
     the configuration has a shorter one than its last attempt, becomes ``failed``.
 
     Args:
+        limit: how many claims at most.
         table: ``due_attempts`` or ``due_settling``.
+        slow: the routes of whose rows at most ``slow_limit`` are claimed. The others are passed over; so many that
+            those behind them cannot be seen are put off for ``POSTPONED_MS``.
 
     Returns:
         The claims, and the rows that became ``failed``.
     """
     claims: list[Claim] = []
     failed: list[tuple[ItemKey, Row]] = []
-    for index_key, key in due_keys(txn, now_ms, limit, table):
+    passed: list[tuple[ItemKey, Row, OpenDelivery]] = []
+    look_at = max(limit, LOOK_AHEAD) if slow else limit
+    for index_key, key in due_keys(txn, now_ms, look_at, table):
+        if len(claims) == limit:
+            break
         row = _open_row(txn, key)
         if row is None or row.delivery is None or index_key != time_key(row.delivery.due_at_ms, row.seq):
             txn.delete(table, index_key)  # an index row without its row; `verify` would report it
@@ -90,13 +110,22 @@ def claim_due(
             accepted_at_ms=delivery.accepted_at_ms, last_attempt=delivery.attempts, now_ms=now_ms
         )
         if decision.attempt is not None:
+            route = _route(txn, key.peer)
+            is_slow = route in slow
+            if is_slow and slow_limit <= 0:
+                passed.append((key, row, delivery))
+                continue
+            slow_limit -= is_slow
             claimed = delivery._replace(accepted_at_ms=decision.accepted_at_ms, lease_until_ms=now_ms + lease_ms)
             row = _update(txn, key, row, claimed)
-            claims.append(Claim(key, row.seq, row.version, row.revision_ms, decision))
+            claims.append(Claim(key, row.seq, row.version, row.revision_ms, decision, route))
         elif decision.next_at_ms is not None:
             _update(txn, key, row, OpenDelivery(decision.accepted_at_ms, delivery.attempts, decision.next_at_ms, 0))
         else:
             failed.append((key, finish_delivery(txn, key, row, DeliveryState.FAILED)))
+    if len(passed) == look_at:
+        for key, row, delivery in passed:
+            _update(txn, key, row, delivery._replace(next_at_ms=now_ms + POSTPONED_MS, lease_until_ms=0))
     return claims, failed
 
 
@@ -201,6 +230,10 @@ def held_row(txn: Transaction, claim: Claim) -> Row | None:
 def count_open(txn: Transaction) -> int:
     """Return how many deliveries are open."""
     return txn.count(Table.DUE_ATTEMPTS) + txn.count(Table.DUE_SETTLING)
+
+
+def _route(txn: Transaction, login: str) -> Route:
+    return tuple(sorted(server.server_login.lower() for server in access_servers(txn, login)))
 
 
 def _open_row(txn: Transaction, key: ItemKey) -> Row | None:

@@ -19,6 +19,9 @@ __all__ = ["DiskGuard", "free_bytes"]
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 10.0
+SOON_SECONDS = 1.0
+NEAR = 8
+"""With less than so many times the least it looks more often: a disk can be filled fast, and not by this node alone."""
 MIB = 2**20
 MORE = 4
 """It opens again with a quarter more than the least: what is written and removed must not make it flap."""
@@ -66,9 +69,10 @@ class DiskGuard:
         self._judge()
 
     async def watch(self) -> None:
-        """Look every ``LOOK_SECONDS`` until cancelled."""
+        """Look every ``LOOK_SECONDS`` until cancelled; every ``SOON_SECONDS`` where there is not much to spare."""
         while True:
-            await self._clock.sleep(LOOK_SECONDS)
+            near = self._found is not None and self._found < NEAR * self._least
+            await self._clock.sleep(SOON_SECONDS if near else LOOK_SECONDS)
             await self.look()
 
     def _judge(self) -> None:

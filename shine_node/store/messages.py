@@ -7,7 +7,7 @@ tombstone. Each function is called in a write transaction, has no other effect t
 from __future__ import annotations
 
 import hashlib
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from shine_node.protocol.container import Container
 from shine_node.protocol.errors import RateLimited, Refusal
@@ -17,6 +17,7 @@ from shine_node.protocol.schedule import DeliveryState
 from shine_node.store.changes import ItemChange
 from shine_node.store.deliveries import due_table, end_delivery
 from shine_node.store.environment import Transaction
+from shine_node.store.gate import Gate, removes, target_of
 from shine_node.store.layout import (
     Direction,
     Flag,
@@ -38,7 +39,6 @@ from shine_node.store.users import access_servers, other_server
 
 __all__ = [
     "STORED_ARRIVALS",
-    "Gate",
     "Stored",
     "follow",
     "get_blobs",
@@ -74,16 +74,6 @@ class Stored(NamedTuple):
     def changed(self) -> bool:
         """Whether this submission was stored, and not only acknowledged."""
         return self.arrival in STORED_ARRIVALS
-
-
-class Gate(Protocol):
-    """Says what a user may not store; asked before anything is written, so that a refusal undoes nothing."""
-
-    def sends(self, txn: Transaction, key: ItemKey, *, grows: int, now_ms: int) -> None:
-        """Let a sender's pair pass that would be stored, or raise a ``Refusal``; ``grows`` is in bytes."""
-
-    def receives(self, txn: Transaction, key: ItemKey, *, grows: int) -> None:
-        """Let a recipient's copy pass that would be stored, or raise a ``Refusal``."""
 
 
 def get_row(txn: Transaction, key: ItemKey) -> Row | None:
@@ -152,7 +142,8 @@ def store_pair(
     here = any(server.server_login.lower() == own_login for server in routes) and not settling
     if gate is not None:
         if arrival in STORED_ARRIVALS:
-            gate.sends(txn, key, grows=_growth(txn, row, incoming.blob, outgoing.blob), now_ms=now_ms)
+            grows = _growth(txn, row, incoming.blob, outgoing.blob)
+            gate.sends(txn, key, grows=grows, removes=removes(txn, outgoing, key), now_ms=now_ms)
         here = here and _takes(txn, incoming, gate, ask=from_client and arrival in STORED_ARRIVALS)
     if arrival in STORED_ARRIVALS:
         if here:
@@ -208,7 +199,8 @@ def store_incoming(
     row, arrival = judge_copies(txn, key, container.revision_ms, container.signature, container.blob, b"")
     if arrival in STORED_ARRIVALS:
         if gate is not None:
-            gate.receives(txn, key, grows=_growth(txn, row, container.blob, b""))
+            grows = _growth(txn, row, container.blob, b"")
+            gate.receives(txn, key, grows=grows, removes=removes(txn, container, key))
         row = _replace(txn, key, row, container.blob, b"", container.revision_ms, now_ms, own_login, from_server, None)
         follow(txn, container, key, now_ms, own_login)
     elif arrival is Arrival.SAME and row is not None:
@@ -234,7 +226,8 @@ def _takes(txn: Transaction, incoming: Container, gate: Gate, *, ask: bool) -> b
     row, arrival = judge_copies(txn, key, incoming.revision_ms, incoming.signature, incoming.blob, b"")
     try:
         if arrival in STORED_ARRIVALS:
-            gate.receives(txn, key, grows=_growth(txn, row, incoming.blob, b""))
+            grows = _growth(txn, row, incoming.blob, b"")
+            gate.receives(txn, key, grows=grows, removes=removes(txn, incoming, key))
     except Refusal as refusal:
         if ask and isinstance(refusal, RateLimited):
             raise
@@ -350,8 +343,7 @@ def follow(txn: Transaction, container: Container, key: ItemKey, now_ms: int, ow
         if known is None or unpack_number(known) < reference.time_ms:
             txn.put(Table.READ_MARKS, mark, pack_number(reference.time_ms))
         return
-    target = ItemKey(key.owner, key.peer, Kind.MESSAGE, reference.time_ms, reference.nonce, key.direction)
-    _remove(txn, target, now_ms, own_login)
+    _remove(txn, target_of(reference, key), now_ms, own_login)
 
 
 def _remove(txn: Transaction, key: ItemKey, now_ms: int, own_login: str) -> None:

@@ -17,6 +17,7 @@ from shine_node.api import outbound as outbound_module
 from shine_node.api.connection import Connection, LiveSession
 from shine_node.api.limits import LARGE_FRAME, Share, TokenBucket
 from shine_node.clock import Clock, SystemClock
+from shine_node.config import config_from_mapping
 from shine_node.protocol.envelope import Request, decode_request
 from shine_node.protocol.errors import NotAuthenticated, TooLarge
 from shine_node.protocol.hello import Hello
@@ -406,6 +407,30 @@ def test_a_peer_has_the_rate_of_peers_from_its_hello_on_and_the_last_hello_count
             assert (await talk.refused("Echo"))[0] == 429
             connection.introduce(Hello("Two", 1, frozenset()), 50)
             assert connection.hello.server_login == "Two"
+
+    run(story())
+
+
+def test_other_limits_hold_for_a_connection_that_is_open() -> None:
+    async def story() -> None:
+        clock = ManualClock()
+        limits = config_from_mapping(
+            {
+                "server": {"login": "one", "url": "wss://one.example/ws"},
+                "limits": {"requestsPerSecond": 3, "peerRequestsPerSecond": 5, "maxOutboundBytes": 65_536},
+            }
+        ).limits
+        async with a_room(clock, rate=50) as room, await Talk.open(room.url) as talk:
+            await talk.succeed("Echo")
+            [connection] = room.connections
+            for most in (3, 5):
+                connection.change_limits(limits)
+                await clock.advance(60)
+                for _ in range(most):
+                    await talk.succeed("Echo")
+                assert (await talk.refused("Echo"))[0] == 429
+                connection.introduce(Hello("one", 1, frozenset()), 50)
+            assert connection.outbound.max_bytes == 65_536
 
     run(story())
 

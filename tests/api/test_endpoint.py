@@ -162,7 +162,7 @@ def test_connections_in_all_are_bounded_exactly_also_when_they_come_at_once() ->
     run(story())
 
 
-def test_other_limits_hold_for_those_who_come_from_now_on() -> None:
+def test_other_limits_hold_from_now_on_also_for_those_who_are_there() -> None:
     async def story() -> None:
         few = {"max_connections": 1, "requests_per_second": 100}
         async with listening(clock=ManualClock(), **few) as (endpoint, url), await Talk.open(url) as before:
@@ -173,7 +173,12 @@ def test_other_limits_hold_for_those_who_come_from_now_on() -> None:
                 await after.succeed("Echo")
                 assert await after.refused("Echo") == (429, "RATE_LIMITED")
                 await before.succeed("Echo")
+                assert await before.refused("Echo") == (429, "RATE_LIMITED"), "what it has saved up counts no more"
                 assert (await refusal_of(url))[0] == 503
+                few = limits(max_outbound_bytes=70_000, max_frame_bytes=100_000)
+                endpoint.change_limits(few)
+                assert {doorway.websocket.most_unread for doorway in endpoint._sockets} == {170_000}
+                assert {connection.outbound.max_bytes for connection in endpoint._connections} == {70_000}
 
     run(story())
 
@@ -349,6 +354,9 @@ def test_connections_of_one_address_are_bounded_and_a_proxy_says_whose_they_are(
         ("127.9.9.9", ["1.1.1.1, 198.51.100.7 "], "198.51.100.7"),
         ("127.0.0.1", ["1.1.1.1", "198.51.100.7"], "198.51.100.7"),
         ("::1", ["2001:db8::7"], "2001:db8::7"),
+        ("127.0.0.1", ["198.51.100.7:40001"], "198.51.100.7"),
+        ("127.0.0.1", ["[2001:db8::7]:40001"], "2001:db8::7"),
+        ("127.0.0.1", ["[2001:db8::7]"], "2001:db8::7"),
         ("127.0.0.1", [""], "127.0.0.1"),
         ("127.0.0.1", ["1.1.1.1, "], "127.0.0.1"),
         ("127.0.0.1", ["x" * 1000], "x" * 64),

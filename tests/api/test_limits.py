@@ -227,6 +227,18 @@ def test_the_connections_of_an_address_have_one_share_and_owe_together() -> None
     assert shares.join("192.0.2.7", few, 10.0, counted=True).clients is not one.clients
 
 
+def test_other_limits_hold_for_the_shares_of_those_who_are_connected() -> None:
+    shares = AddressShares()
+    config = config_from_mapping(node_settings("server1", Path("/nowhere")))
+    shared = shares.join("192.0.2.7", config.limits, 0.0, counted=True)
+    assert shared.clients is not None and shared.peers is not None and shared.refusals is not None
+    shares.change_limits(replace(config.limits, requests_per_second_per_address=3, peer_requests_per_second=5))
+    assert [shared.clients.take(0.0) == 0 for _ in range(4)] == [True] * 3 + [False]
+    assert [shared.peers.take(0.0) == 0 for _ in range(6)] == [True] * 5 + [False]
+    assert [shared.refusals.take(0.0) == 0 for _ in range(4)] == [True] * 3 + [False]
+    assert [shared.heavy.take(0.0) == 0 for _ in range(6)] == [True] * 5 + [False]
+
+
 def test_what_may_be_a_proxy_shares_what_is_heavy_and_nothing_else() -> None:
     shares = AddressShares()
     limits_ = config_from_mapping(node_settings("server1", Path("/nowhere"))).limits

@@ -56,6 +56,24 @@ async def status(talk: Talk, one: SignedPair, **more: Any) -> tuple[bool, bool]:
     return answer["known"], answer["delivered"]
 
 
+def test_a_blocked_server_that_sends_no_hello_is_refused_where_it_says_its_name(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with node(tmp_path, clock=ManualClock(NOW), limits={"blockedPeers": ["Server2"]}) as server:
+            await add(server, ALICE, server.access)
+            await add(server, BOB, server.access)
+            one = pair()
+            async with await Talk.open(server.url) as talk:
+                forbidden = (403, "FORBIDDEN")
+                assert await talk.refused("ReceiveIncomingMessage", incoming(one)) == forbidden
+                named = one.payload | {"sourceServerLogin": "SERVER2"}
+                assert await talk.refused("ReceiveOutcomingMessage", named) == forbidden
+                assert stored(server) == 0
+                await talk.succeed("ReceiveIncomingMessage", incoming(one) | {"sourceServerLogin": "server3"})
+                await talk.succeed("ReceiveOutcomingMessage", one.payload)
+
+    run(story())
+
+
 def test_a_pair_for_a_user_of_the_same_server_is_delivered_with_its_answer(tmp_path: Path) -> None:
     async def story() -> None:
         async with node(tmp_path, clock=ManualClock(NOW)) as server, await Talk.open(server.url) as talk:

@@ -115,6 +115,22 @@ def test_addresses_in_networks(address: str, inside: bool) -> None:
     assert not is_in(address, [])
 
 
+@pytest.mark.parametrize("written", ["10.0.0.1", "::ffff:10.0.0.1", "::ffff:a00:1/128", "::ffff:10.0.0.0/104"])
+@pytest.mark.parametrize("comes_as", ["10.0.0.1", "::ffff:10.0.0.1", "::ffff:a00:1"])
+def test_an_address_is_blocked_however_it_is_written_and_however_it_comes(written: str, comes_as: str) -> None:
+    config = config_from_mapping(node_settings("server1", Path("/nowhere"), limits={"blockedAddresses": [written]}))
+    assert is_in(comes_as, config.limits.blocked_addresses)
+    assert not is_in("::ffff:11.0.0.1", config.limits.blocked_addresses)
+    assert not AcceptedSockets(config.limits).add(_someone(), Accepted(comes_as))
+
+
+@pytest.mark.parametrize("written", ["fe80::1", "fe80::1%eth0", "fe80::%eth1/64"])
+def test_the_zone_of_an_address_says_nothing_of_who_has_it(written: str) -> None:
+    config = config_from_mapping(node_settings("server1", Path("/nowhere"), limits={"blockedAddresses": [written]}))
+    assert is_in("fe80::1%eth0", config.limits.blocked_addresses)
+    assert is_in("fe80::1", config.limits.blocked_addresses)
+
+
 def test_a_socket_of_a_blocked_address_is_not_let_in() -> None:
     entrance = Entrance()
     assert entrance.come("192.0.2.7")

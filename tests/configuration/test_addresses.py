@@ -139,6 +139,16 @@ def test_lists_of_networks():
         ipaddress.ip_network("192.0.2.7/32"),
         ipaddress.ip_network("2001:db8::/32"),
     )
+    assert Networks().parse(["::ffff:10.0.0.1", "::ffff:a00:0/104", "::ffff:0:0/96"], AROUND) == (
+        ipaddress.ip_network("10.0.0.1/32"),
+        ipaddress.ip_network("10.0.0.0/8"),
+        ipaddress.ip_network("0.0.0.0/0"),
+    )
+    assert Networks().parse(["fe80::1%eth0", "fe80::%eth0/64", "::/0"], AROUND) == (
+        ipaddress.ip_network("fe80::1/128"),
+        ipaddress.ip_network("fe80::/64"),
+        ipaddress.ip_network("::/0"),
+    )
     assert Networks().parse([], AROUND) == ()
     assert refusal(Networks(), "192.0.2.7") == "is no list"
     assert refusal(Networks(), [7]) == "is no text in quotes"

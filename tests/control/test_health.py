@@ -61,6 +61,7 @@ def snapshot(*states: LinkState) -> PoolSnapshot:
         (reading(free=LEAST_FREE_BYTES), []),
         (reading(free=LEAST_FREE_BYTES - 1), ["disk"]),
         (reading(free=0), ["disk"]),
+        (reading(free=0)._replace(refusing=True), []),
         (reading(trouble="it is broken"), ["trouble"]),
         (reading(free=None, trouble="it is gone"), ["trouble"]),
         (reading(900 * MIB, 0, "it is full"), ["map", "disk", "trouble"]),

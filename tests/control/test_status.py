@@ -229,6 +229,20 @@ def test_all_that_is_not_well_is_told(run: Run, store: Store) -> None:
     run(story())
 
 
+def test_of_a_disk_without_room_only_one_tells(run: Run, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status_module.shutil, "disk_usage", lambda folder: SimpleNamespace(free=MIB))
+
+    async def story() -> None:
+        guards = "less than 128 MiB are free"
+        status = make_status(store, ManualClock(), problems=(guards,))
+        [soon, _] = (await status.status({}))["warnings"]
+        assert soon.startswith("1 MiB are free")
+        store.no_room = "the server's disk has too little room for new messages"
+        assert (await status.status({}))["warnings"] == [guards]
+
+    run(story())
+
+
 def test_a_store_whose_file_is_gone(run: Run, store: Store) -> None:
     store.path.unlink()
 

@@ -10,7 +10,17 @@ from contextlib import contextmanager
 
 import pytest
 
-from shine_node.crypto.pool import MAX_BATCH, MAX_BATCH_LATER, TURNS_LATER, Check, CryptoPool, Submission, first_wrong
+from shine_node.crypto.pool import (
+    MAX_BATCH,
+    MAX_BATCH_BYTES,
+    MAX_BATCH_LATER,
+    MAX_WAITING_BYTES,
+    TURNS_LATER,
+    Check,
+    CryptoPool,
+    Submission,
+    first_wrong,
+)
 from shine_node.protocol.errors import ServerBusy
 from shine_node.protocol.signatures import key_pair, sign
 
@@ -233,6 +243,50 @@ def test_over_the_bound_nothing_is_queued() -> None:
     pool.start()
     pool.close()
     assert sink.submissions == [*first, last]
+
+
+def large(source: str | None = None, *, share: int = 1) -> Submission:
+    """Return a submission of a part of all the bytes that may wait."""
+    return Submission([(PUBLIC, bytes(MAX_WAITING_BYTES // share), b"no signature")], source)
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_the_bytes_that_wait_are_bounded_and_what_is_larger_is_taken_alone(later: bool) -> None:
+    sink, pool = Sink(), CryptoPool(threads=1, max_queue=1000)
+    huge = Submission([(PUBLIC, bytes(MAX_WAITING_BYTES + 1), b"no signature")])
+    assert huge.size == MAX_WAITING_BYTES + 1
+    pool.submit([huge], sink, later=later)
+    with pytest.raises(ServerBusy):
+        pool.submit([Submission([right()])], sink, later=not later)
+    pool.start()
+    pool.close()
+    assert sink.submissions == [huge]
+    pool = CryptoPool(threads=1, max_queue=1000)
+    for _ in range(4):
+        pool.submit([large(share=4)], sink, later=later)
+    with pytest.raises(ServerBusy):
+        pool.submit([large(share=4)], sink, later=later)
+    pool.close(abandon=True)
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_batch_is_bounded_by_bytes_too(later: bool) -> None:
+    sink, pool = Sink(), CryptoPool(threads=1, max_queue=1000)
+    pool.submit([large(share=16) for _ in range(5)], sink, later=later)
+    pool.start()
+    pool.close()
+    most = MAX_BATCH_BYTES // (MAX_WAITING_BYTES // 16)
+    assert [len(batch) for batch in sink.batches] == [most, most, 1]
+
+
+def test_no_source_has_more_than_half_of_the_bytes_that_may_wait() -> None:
+    sink, pool = Sink(), CryptoPool(threads=1, max_queue=1000)
+    for _ in range(5):
+        pool.submit([large("noisy", share=8)], sink)
+    with pytest.raises(ServerBusy):
+        pool.submit([large("noisy", share=8)], sink)
+    pool.submit([large("quiet", share=8)], sink)
+    pool.close(abandon=True)
 
 
 def test_there_is_room_again_when_what_waited_is_checked() -> None:

@@ -100,6 +100,59 @@ def test_so_many_messages_and_edits_a_day_and_then_it_is_said_when_the_next_begi
     run(story())
 
 
+def test_receipts_and_tombstones_of_nothing_have_a_larger_bound_a_day_and_what_removes_has_none(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            await people(rooms)
+            limit(rooms, max_messages_per_day=2)
+            mine = [make_pair("alice", "carol", nonce=nonce) for nonce in (1, 2)]
+            for pair in mine:
+                await rooms.accept(pair)
+            never = [make_pair("alice", "carol", nonce=nonce).incoming.message for nonce in range(100, 110)]
+            for number in range(4):
+                await rooms.accept(tombstone_of(never[number], nonce=200 + number))
+                read = make_pair("carol", "alice", nonce=number).incoming.message
+                await rooms.accept(receipt_of(read, nonce=300 + number))
+            for pair in (tombstone_of(never[9], nonce=400), receipt_of(make_pair("carol", "alice").incoming.message)):
+                wait_ms = (await refused(rooms, RateLimited, pair)).payload["retryAfterMs"]
+                assert wait_ms == DAY_MS // 8 + 1
+            await rooms.accept(tombstone_of(mine[0].incoming.message, nonce=401))  # frees room
+            again = tombstone_of(mine[0].incoming.message, nonce=402)
+            await refused(rooms, RateLimited, again)  # there is nothing left that it could remove
+            await rooms.accept(receipt_of(make_pair("alice", "bob").incoming.message))  # bob's, who has sent nothing
+            stone = tombstone_of(never[8], nonce=403)
+            await rooms.sync(*(copy.blob for copy in stone), owner="alice", from_server="a2")
+            await rooms.intake.receive_pair(*(copy.blob for copy in again), from_server="a2")
+            await rooms.clock.advance(DAY_MS / 8 / 1000 + 1)
+            await rooms.accept(tombstone_of(never[9], nonce=404))
+
+    run(story())
+
+
+def test_tombstones_of_what_never_was_do_not_fill_the_store(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            await people(rooms)
+            limit(rooms, max_stored_mib_per_user=1)
+            early = make_pair("alice", "carol", nonce=1)
+            await rooms.accept(tombstone_of(early.incoming.message, nonce=9))  # before its message: kept
+            assert (await rooms.accept(early)).stored.row.removed
+            large = make_pair("alice", "carol", nonce=2, body=bytes(MIB // 2 - 2000))
+            await rooms.accept(large)
+            never = [make_pair("alice", "carol", nonce=nonce).incoming.message for nonce in range(100, 150)]
+            stones = [tombstone_of(message, nonce=message.nonce) for message in never]
+            with pytest.raises(StorageFull):
+                for stone in stones:
+                    await rooms.accept(stone)
+            assert rooms.row(stones[0]) is not None
+            assert rooms.row(stones[-1]) is None
+            assert used(rooms, "alice") <= MIB
+            await refused(rooms, StorageFull, receipt_of(make_pair("carol", "alice").incoming.message, nonce=9))
+            await rooms.accept(tombstone_of(large.incoming.message, nonce=20_000))
+
+    run(story())
+
+
 def test_the_day_goes_on_over_a_restart(tmp_path: Path) -> None:
     async def story() -> None:
         async with Rooms(tmp_path) as rooms:
@@ -211,6 +264,16 @@ def test_so_many_a_minute_from_one_sender_to_one_recipient_by_any_way_in(tmp_pat
             await rooms.accept(make_pair("mallory", "bob", nonce=4))
             await rooms.accept(make_pair("alice", "mallory", nonce=5))
             await rooms.accept(receipt_of(make_pair("bob", "alice").incoming.message))
+            stones = [tombstone_of(make_pair("alice", "bob", nonce=90 + n).incoming.message, nonce=n) for n in range(8)]
+            for stone in stones[:3]:
+                await rooms.accept(stone)
+            for number in range(4):
+                await rooms.intake.receive_incoming(stones[3 + number].incoming.blob)
+            with pytest.raises(RateLimited, match="receipts and tombstones"):
+                await rooms.intake.receive_incoming(stones[7].incoming.blob)
+            await refused(rooms, RateLimited, stones[7])
+            removed = make_pair("alice", "bob", nonce=1)
+            await rooms.accept(tombstone_of(removed.incoming.message, nonce=99))  # takes away what is here
             for nonce in range(10, 15):
                 await rooms.accept(make_pair("alice", "carol", nonce=nonce))  # that is for carol's servers to say
                 await rooms.accept(make_pair("bob", "bob", nonce=nonce))

@@ -242,6 +242,30 @@ def test_so_many_at_once_and_the_others_as_soon_as_one_has_ended(tmp_path: Path)
     run(story())
 
 
+def test_servers_that_take_nothing_hold_up_no_others(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path, max_concurrent=3) as rooms:
+            await accept(rooms, *range(20))
+            await rooms.know("carol", "r2", time_ms=0)
+            quiet = [make_pair("alice", "carol", time_ms=0, nonce=nonce) for nonce in range(50, 60)]
+            for pair in quiet:
+                await rooms.accept(pair)
+            hung = Held()
+            rooms.peers.on("r1", RECEIVE_INCOMING, hung)
+            task = asyncio.create_task(rooms.worker.run())
+            await until(lambda: rooms.clock.sleeping and hung.waiting == 3)
+            await rooms.clock.advance(INTERVAL)
+            for pair in quiet:
+                await rooms.until_delivered(pair)
+            assert hung.waiting == 3, "and no more of the others were begun"
+            hung.release()
+            await until(lambda: rooms.count(Table.DUE_ATTEMPTS) == 0)
+            task.cancel()
+            await asyncio.wait((task,))
+
+    run(story())
+
+
 def test_while_none_is_free_it_sleeps(tmp_path: Path) -> None:
     async def story() -> None:
         async with Rooms(tmp_path, max_concurrent=2) as rooms:

@@ -49,7 +49,7 @@ def signed(
 class Room:
     """The settings of a server where Alice has a record with this server and another one."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: House, max_value_bytes: int = MAX_VALUE) -> None:
         self.house = house
         self.settings = Settings(
             store=house.store,
@@ -57,7 +57,7 @@ class Room:
             users=house.users,
             lookup=house.lookup,
             clock=house.clock,
-            max_value_bytes=MAX_VALUE,
+            max_value_bytes=max_value_bytes,
         )
 
     async def submit(self, payload: dict[str, object], *, ask_peers: bool = True) -> bool:
@@ -157,6 +157,20 @@ def test_the_clock_of_clients_and_of_peers(tmp_path: Path, learn: bool, ahead_ms
             latest = signed(time_ms=NOW + ahead_ms)
             await (r.settings.learn(OTHER, latest) if learn else r.submit(latest))
             assert r.value() == "dark"
+
+    run(story())
+
+
+def test_a_list_of_blocked_users_is_bounded_for_clients_and_taken_from_the_other_server(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with house_in(tmp_path) as house:
+            await house.users.add(record_of("Alice", OWN, OTHER, time_ms=NOW - 1000))
+            r = Room(house, 65536)
+            await r.refused(signed(param="blocked", value="\n" * 65536), TooLarge)
+            assert await r.submit(signed(value="\n" * 65536)), "another setting may hold anything"
+            await r.settings.learn(OTHER, signed(param="blocked", value="eve" + "\n" * 65533))
+            assert len(r.value("blocked") or "") == 65536
+            assert await r.submit(signed(param="blocked", value="eve", time_ms=NOW + 1))
 
     run(story())
 

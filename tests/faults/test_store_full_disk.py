@@ -35,12 +35,12 @@ WAIT = 60
 
 
 @contextmanager
-def disk_in_memory(folder: Path) -> Iterator[bool]:
-    """Mount a disk of ``DISK_BYTES``, if the tests may, and say whether they might."""
+def mounted_in_memory(folder: Path, size: int) -> Iterator[bool]:
+    """Mount a disk of so many bytes, if the tests may, and say whether they might."""
     folder.mkdir()
     mounted = False
     if os.geteuid() == 0:
-        command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES},mode=700", "none", str(folder)]
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "none", str(folder)]
         mounted = subprocess.run(command, capture_output=True, check=False).returncode == 0
     try:
         yield mounted
@@ -57,7 +57,7 @@ def run_story(folder: Path, kind: str) -> None:
 
 
 def test_a_disk_in_memory_that_is_full(tmp_path: Path) -> None:
-    with disk_in_memory(tmp_path / "disk") as mounted:
+    with mounted_in_memory(tmp_path / "disk", DISK_BYTES) as mounted:
         run_story(tmp_path / "disk", "disk" if mounted else "limit")
 
 

@@ -238,6 +238,40 @@ def test_a_disk_with_too_little_room_takes_nothing_new_and_does_all_else(tmp_pat
     tell(tmp_path, story)
 
 
+def test_a_recipient_whose_servers_take_nothing_holds_up_no_quiet_pair(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        home = await world.home("home", delivery={"maxConcurrent": 2, "firstAttemptTimeoutMs": 0})
+        hung = await world.scripted("hung")
+        well = await world.home("well")
+        alice = await world.person("alice", home, known_at=[well])
+        await world.person("bob", hung, known_at=[home])
+        await world.person("carol", well, known_at=[home])
+        hung.keeps("ReceiveIncomingMessage")
+        await well.stop()
+
+        async def seconds(number: int) -> None:
+            """Let time pass, and the worker look each time it is to; the peer that says nothing never rests."""
+            for _ in range(number):
+                await until(lambda: home.sleeps(WORKER_SECONDS))
+                await world.clock.advance(1)
+
+        noisy = [alice.writes("bob", f"number {number}") for number in range(6)]
+        for pair in noisy:
+            assert await world.send(home, pair) == "accepted"
+        await seconds(10)
+        quiet = alice.writes("carol", "quiet")
+        assert await world.send(home, quiet) == "accepted"
+        await well.start()
+        # From 35 s on the second attempts of the noisy ones take all room there is, until 70 s; this one's is at 40 s.
+        await seconds(40)
+        await until(lambda: well.has(quiet))
+        await until(lambda: home.state(quiet) == "delivered")
+        assert {home.state(pair) for pair in noisy} == {"accepted"}
+
+    tell(tmp_path, story)
+
+
+WORKER_SECONDS = 5.0
 NO_DISK_HAS_SO_MUCH = 2**24
 
 

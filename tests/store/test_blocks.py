@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from shine_node.protocol.settings import Setting
-from shine_node.store.blocks import blocks
+from shine_node.store import blocks as blocks_module
+from shine_node.store.blocks import MOST_REMEMBERED_BYTES, blocks
 from shine_node.store.environment import Store
 from shine_node.store.settings import put_setting
 from tests.store.rooms import NOW, OWN, opened, register
@@ -35,3 +36,21 @@ def test_the_newest_list_counts(tmp_path: Path) -> None:
         assert found("mallory", "eve") == [False, False]
         with store.read() as txn:
             assert not blocks(txn, "bob", "mallory")
+
+
+def test_a_list_is_read_once_and_a_very_long_one_is_not_kept(tmp_path: Path) -> None:
+    with opened(tmp_path / "shine.mdb") as store:
+        store.write_now(lambda txn: register(txn, "alice", OWN))
+
+        def looks() -> int:
+            """Say how many lists are kept, after two looks."""
+            blocks_module._remembered.cache_clear()
+            with store.read() as txn:
+                assert blocks(txn, "alice", "mallory")
+                assert blocks(txn, "alice", "mallory")
+            return blocks_module._remembered.cache_info().misses
+
+        put(store, "mallory", NOW)
+        assert looks() == 1
+        put(store, "mallory" + "\n" * MOST_REMEMBERED_BYTES, NOW + 1)
+        assert looks() == 0

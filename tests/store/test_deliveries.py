@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from shine_node.protocol.schedule import Decision, DeliveryState, Schedule
+from shine_node.store import deliveries as deliveries_module
 from shine_node.store.deliveries import (
+    POSTPONED_MS,
     Claim,
     claim_due,
     count_open,
@@ -299,6 +301,62 @@ def test_a_claim_without_an_attempt_is_a_defect(store: Store) -> None:
     broken = held._replace(decision=held.decision._replace(attempt=None))
     with pytest.raises(AssertionError):
         finish(store, broken, NOW)
+
+
+# -- slow servers -------------------------------------------------------------------------------------------------
+
+
+def put_to(store: Store, login: str, *nonces: int) -> list[ItemKey]:
+    pairs = [make_pair("alice", login, nonce=nonce) for nonce in nonces]
+    for pair in pairs:
+        store.write_now(
+            lambda txn, pair=pair: store_pair(
+                txn, pair, now_ms=NOW, from_client=True, delivery=OpenDelivery(NOW, 0, NOW, 0), own_login=OWN
+            )
+        )
+    return [ItemKey.of(pair.outgoing) for pair in pairs]
+
+
+def test_rows_for_slow_servers_are_passed_over_and_stay_due(store: Store) -> None:
+    store.write_now(lambda txn: (register(txn, "bob", "Hung", "also"), register(txn, "dave", "well")))
+    hung, well = put_to(store, "bob", 1, 2, 3), put_to(store, "dave", 4, 5, 6)
+    slow = {("also", "hung")}
+
+    def take(limit: int, slow_limit: int) -> list[Claim]:
+        claims, failed = store.write_now(
+            lambda txn: claim_due(
+                txn, SCHEDULE, now_ms=NOW, lease_ms=LEASE, limit=limit, slow=slow, slow_limit=slow_limit
+            )
+        )
+        assert failed == []
+        return claims
+
+    claims = take(3, 1)
+    assert [one.key for one in claims] == [hung[0], *well[:2]]
+    assert [one.route for one in claims] == [("also", "hung"), ("well",), ("well",)]
+    assert [one.key for one in take(9, 0)] == well[2:]
+    assert take(9, 0) == []
+    assert delivery_of(store, hung[1]) == OpenDelivery(NOW, 0, NOW, 0)
+    assert [one.key for one in take(9, 9)] == hung[1:]
+
+
+def test_so_many_that_nobody_is_seen_behind_them_are_put_off(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deliveries_module, "LOOK_AHEAD", 3)
+    store.write_now(lambda txn: (register(txn, "bob", "hung"), register(txn, "dave", "well")))
+    hung, well = put_to(store, "bob", 1, 2, 3, 4), put_to(store, "dave", 5)
+
+    def take() -> list[ItemKey]:
+        claims, _ = store.write_now(
+            lambda txn: claim_due(txn, SCHEDULE, now_ms=NOW, lease_ms=LEASE, limit=2, slow={("hung",)})
+        )
+        return [one.key for one in claims]
+
+    assert take() == []
+    assert delivery_of(store, hung[2]) == OpenDelivery(NOW, 0, NOW + POSTPONED_MS, 0)
+    assert delivery_of(store, hung[3]) == OpenDelivery(NOW, 0, NOW, 0)
+    assert take() == well
+    assert [one.key for one in claim(store, NOW + POSTPONED_MS - 1)] == hung[3:]
+    assert {one.key for one in claim(store, NOW + POSTPONED_MS)} >= set(hung[:3])
 
 
 # -- another schedule ---------------------------------------------------------------------------------------------

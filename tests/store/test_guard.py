@@ -11,7 +11,7 @@ import pytest
 
 from shine_node.protocol.errors import StorageFull
 from shine_node.store.environment import Store
-from shine_node.store.guard import LOOK_SECONDS, MIB, DiskGuard, free_bytes
+from shine_node.store.guard import LOOK_SECONDS, MIB, NEAR, SOON_SECONDS, DiskGuard, free_bytes
 from tests.store.rooms import opened
 from tests.support.clock import ManualClock, settle
 from tests.support.nodes import eventually
@@ -100,20 +100,21 @@ def test_a_disk_that_cannot_be_looked_at_changes_nothing(tmp_path: Path) -> None
         asyncio.run(story(store))
 
 
-def test_it_looks_again_and_again(tmp_path: Path) -> None:
+def test_it_looks_again_and_again_and_more_often_where_there_is_not_much_left(tmp_path: Path) -> None:
     async def story(store: Store) -> None:
         disk, clock = Disk(), ManualClock()
         watching = asyncio.create_task(DiskGuard(store, min_free_mib=100, clock=clock, free=disk).watch())
         await settle()
-        disk.free = MIB
-        for looks in (1, 2, 3):
-            await clock.advance(LOOK_SECONDS)
+        disk.free = NEAR * 100 * MIB
+        for looks, seconds in enumerate((LOOK_SECONDS, LOOK_SECONDS, SOON_SECONDS, SOON_SECONDS, SOON_SECONDS), 1):
+            await clock.advance(seconds)
 
             async def so(looks: int = looks) -> bool:
                 return disk.looks == looks
 
             await eventually(so)
             await settle()
+            disk.free = {1: NEAR * 100 * MIB - 1}.get(looks, MIB)
 
         async def closed() -> bool:
             return is_closed(store)

@@ -769,13 +769,17 @@ class Keeper:
     def __init__(self, *, sends: Refusal | None = None, receives: Refusal | None = None) -> None:
         self.refusals = (sends, receives)
         self.asked: list[tuple[str, str, int]] = []
+        self.removes: list[bool] = []
+        """What it was told with each question: whether a message is removed."""
 
-    def sends(self, txn: Transaction, key: ItemKey, *, grows: int, now_ms: int) -> None:
+    def sends(self, txn: Transaction, key: ItemKey, *, grows: int, removes: bool, now_ms: int) -> None:
         assert (txn.writes, now_ms) == (0, NOW)
+        self.removes.append(removes)
         self._ask("sends", key, grows, self.refusals[0])
 
-    def receives(self, txn: Transaction, key: ItemKey, *, grows: int) -> None:
+    def receives(self, txn: Transaction, key: ItemKey, *, grows: int, removes: bool) -> None:
         assert txn.writes == 0
+        self.removes.append(removes)
         self._ask("receives", key, grows, self.refusals[1])
 
     def _ask(self, what: str, key: ItemKey, grows: int, refusal: Refusal | None) -> None:
@@ -862,6 +866,26 @@ def test_a_copy_from_a_server_is_refused_or_taken(store: Store) -> None:
     put(gate)
     put(gate)
     assert gate.asked == [("receives", "bob", len(copy.blob))]
+
+
+def test_a_gate_is_told_of_a_tombstone_for_whom_it_removes_something(store: Store) -> None:
+    pair = make_pair("alice", "bob")
+    stone = tombstone_of(pair.incoming.message)
+    gate = Keeper()
+    put_through(store, stone, gate)
+    put_through(store, pair, gate)
+    assert gate.removes == [False] * 2, "it came before its message, which is never stored"
+    store.write_now(lambda txn: store_incoming(txn, make_copy("carol", "bob", 1), now_ms=NOW, own_login=OWN))
+    copy = tombstone_of(make_copy("carol", "bob", 1).message).incoming
+    gate = Keeper()
+    store.write_now(lambda txn: store_incoming(txn, copy, now_ms=NOW, own_login=OWN, gate=gate))
+    assert gate.removes == [True]
+    gate = Keeper()
+    other = make_pair("alice", "carol", nonce=77)
+    put_through(store, other, gate)
+    put_through(store, tombstone_of(other.incoming.message, nonce=78), gate)
+    put_through(store, tombstone_of(other.incoming.message, nonce=79), gate)
+    assert gate.removes == [False, True, False], "a second one removes nothing more"
 
 
 def test_only_messages_count_as_sent_here(store: Store) -> None:
