@@ -30,11 +30,12 @@ class Problem(enum.Enum):
     DANGLING = "rows of an index, or of contents, that belong to nothing"
     OTHER_KEY = "entries signed by a key that was not in force at their time"
     UNKNOWN_KEY = "entries that cannot be checked: nothing is known of who signed them"
+    LOST_RECORD = "keys of users of which the access record is gone: what they have signed is kept"
 
     @property
     def note(self) -> bool:
         """Whether it is told only: it happens in a store that is well, and nothing is to be done."""
-        return self in (Problem.OTHER_KEY, Problem.UNKNOWN_KEY)
+        return self in (Problem.OTHER_KEY, Problem.UNKNOWN_KEY, Problem.LOST_RECORD)
 
 
 class Finding(NamedTuple):

@@ -30,8 +30,8 @@ def test_the_remedy_in_words() -> None:
 
 
 @pytest.mark.parametrize("problem", Problem)
-def test_only_two_kinds_are_notes(problem: Problem) -> None:
-    assert problem.note == (problem in (Problem.OTHER_KEY, Problem.UNKNOWN_KEY))
+def test_only_three_kinds_are_notes(problem: Problem) -> None:
+    assert problem.note == (problem in (Problem.OTHER_KEY, Problem.UNKNOWN_KEY, Problem.LOST_RECORD))
 
 
 def test_what_a_verdict_means() -> None:
