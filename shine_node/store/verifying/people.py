@@ -106,8 +106,8 @@ def judge_user(context: Context, key: bytes, value: bytes) -> None:
     if own is not None and not _is_among_records(context, login, value, own):
         put = _put_back(context, value, own)
         text = f"the record of {own.record.login} is not among the records"
-        drop = ((Table.ACCESS_RECORDS, put[0][1]),)  # what cannot be read there
-        context.findings.append(Finding(Problem.LOST, Table.USERS, key, text, drop, put))
+        unreadable = ((Table.ACCESS_RECORDS, put[0][1]),)  # where there is something under its number
+        context.findings.append(Finding(Problem.LOST, Table.USERS, key, text, unreadable, put))
         if newest is None or is_newer(own.record, newest[1].record):
             newest = (value, own)
     if newest is None:

@@ -68,3 +68,11 @@ def test_a_snapshot_is_kept_for_one_page_only(tmp_path: Path, monkeypatch: pytes
         Scan(store, OWN, found=found.append, progress=look, threads=1).run()
         assert found == []
         assert len(readers) == 1
+
+
+def test_sums_are_looked_at_where_all_else_is_well(tmp_path: Path) -> None:
+    with opened(full_store(tmp_path)) as store:
+        store.write_now(lambda txn: txn.put(Table.USAGE, b"nobody", (5).to_bytes(8, "big") + bytes(24)))
+        found: list[Finding] = []
+        Scan(store, OWN, found=found.append, threads=1).run()
+    assert [(finding.table, finding.key) for finding in found] == [(Table.USAGE, b"nobody")]
