@@ -11,6 +11,7 @@ from shine_node.cli.common import OK, REFUSED, UNUSABLE, SubCommands, add_config
 
 if TYPE_CHECKING:
     from shine_node.store.recovery.start import Rules
+    from shine_node.store.recovery.succeed import Backup
 
 __all__ = ["add_parser", "run"]
 
@@ -39,7 +40,12 @@ def add_parser(commands: SubCommands) -> None:
         help="begin with an empty store: the servers of [[sync_servers]] tell who the users here were, each of the"
         " users whom both have, and send their settings and messages",
     )
-    parser.add_argument("--force", action="store_true", help="also where the store is sound, or there is none")
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="also where the store is sound, or there is none, or the backup is not sound: it is used without what is"
+        " no good",
+    )
     parser.set_defaults(run=run)
 
 
@@ -94,7 +100,7 @@ def _recover(arguments: argparse.Namespace, store: Path, rules: Rules) -> int:
         name = "a new store that other servers fill: " + ", ".join(rules.refill_from)
         kept = put_empty(store, map_size=rules.map_size, refill_from=rules.refill_from, now_ms=now_ms)
     else:
-        backup = _choose(Path(arguments.from_backup) if arguments.from_backup else None, rules)
+        backup = _choose(arguments, rules)
         if backup is None:
             return UNUSABLE
         name = f"the backup {backup}"
@@ -106,24 +112,27 @@ def _recover(arguments: argparse.Namespace, store: Path, rules: Rules) -> int:
     return OK
 
 
-def _choose(given: Path | None, rules: Rules) -> Path | None:
+def _choose(arguments: argparse.Namespace, rules: Rules) -> Backup | None:
     """Return the backup to use, looked through to the last signature; complain where there is none."""
     from shine_node.cli.bar import Bar
-    from shine_node.store.recovery.succeed import find_backups, first_sound
-    from shine_node.store.verifying.verify import verify_file
+    from shine_node.store.recovery.succeed import examine_backup, find_backups, first_sound
 
-    if given is None:
+    if arguments.from_backup:
+        with Bar("verifying the backup") as bar:
+            given = Path(arguments.from_backup)
+            backup: Backup | None = examine_backup(given, rules.own_login, progress=bar.show)
+    else:
         with Bar("verifying backups") as bar:
             backup = first_sound(find_backups(rules.backups), rules.own_login, progress=bar.show)
-        if backup is None:
-            complain(f"there is no sound backup shine-*.mdb in {rules.backups}: name another one, or use --refill")
-        return backup
-    with Bar("verifying the backup") as bar:
-        report = verify_file(given, rules.own_login, progress=bar.show, lock=False)
-    if not report.clean:
-        complain(f"{report.problems} things in {given} are not as they must be: `shine-node verify --store {given}`")
+    if backup is None:
+        complain(f"there is no sound backup shine-*.mdb in {rules.backups}: name another one, or use --refill")
+    elif backup.lost and not arguments.force:
+        complain(
+            f"{backup.lost} things in {backup} are not as they must be, and would be left out; `shine-node verify"
+            f" --store {backup}` names them, and --force uses it all the same"
+        )
         return None
-    return given
+    return backup
 
 
 def _ways(store: Path, damage: str, rules: Rules) -> list[str]:

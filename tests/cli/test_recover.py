@@ -96,7 +96,11 @@ def test_from_a_certain_backup(recover: Recover, tmp_path: Path) -> None:
     with opened(mine) as store:
         store.write_now(lambda txn: txn.put(Table.USERS, b"nobody", b"{}"))
     assert recover("--from-backup", mine) == (2, "")
-    assert "`shine-node verify --store" in recover.said
+    assert f"1 things in {mine} are not as they must be, and would be left out; `shine-node verify" in recover.said
+    assert recover.kept == []
+    assert recover("--force", "--from-backup", mine)[0] == 0
+    assert recover()[0] == 0
+    recover.damage()
     assert recover("--from-backup", tmp_path / "missing")[0] == 2
     with opened(mine) as store:
         store.write_now(lambda txn: txn.delete(Table.USERS, b"nobody"))

@@ -124,9 +124,9 @@ def _go_on(store: Path, damage: StoreDamaged, state: State, rules: Rules, now_ms
     """
     from shine_node.store.recovery import succeed  # only now: it loads what verifies, which a sound store needs not
 
-    looked: list[Path | None] = []
+    looked: list[succeed.Backup | None] = []
 
-    def backup() -> Path | None:
+    def backup() -> succeed.Backup | None:
         if not looked:
             looked.append(succeed.first_sound(succeed.find_backups(rules.backups), rules.own_login, threads=0))
         return looked[0]

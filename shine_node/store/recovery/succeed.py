@@ -9,13 +9,15 @@ import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from shine_node.store.environment import Store
 from shine_node.store.files import StoreError
 from shine_node.store.refill import begin_refill
-from shine_node.store.verifying.verify import Progress, copy_store, verify_file
+from shine_node.store.structure import read_file_head
+from shine_node.store.verifying.verify import Progress, copy_store, repair_store, verify_file
 
-__all__ = ["find_backups", "first_sound", "put_backup", "put_empty", "take_place"]
+__all__ = ["Backup", "examine_backup", "find_backups", "first_sound", "put_backup", "put_empty", "take_place"]
 
 log = logging.getLogger(__name__)
 
@@ -35,38 +37,107 @@ def find_backups(folder: Path) -> list[Path]:
     return [path for _, _, path in sorted(found, reverse=True)]
 
 
+class Backup(NamedTuple):
+    """A backup that can be gone on with, and what is to be done to a copy of it first."""
+
+    path: Path
+    own_login: str
+    threads: int | None
+    """With which it was looked through; 0 left the signatures of messages out."""
+    problems: int
+    """So many things are mended in the copy."""
+    lost: int
+    """So many of them by leaving out what is no good."""
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+
+def examine_backup(
+    path: Path, own_login: str, *, threads: int | None = None, progress: Progress = lambda done, total: None
+) -> Backup:
+    """Look through a backup; nothing is changed, and nothing is written beside it.
+
+    Raises:
+        StoreError: it is no store, or damaged in a way that no repair mends; OSError: it cannot be read.
+    """
+    report = verify_file(path, own_login, threads=threads, progress=progress, lock=False)
+    return Backup(path, own_login, threads, report.problems, report.lost)
+
+
 def first_sound(
     backups: Sequence[Path],
     own_login: str,
     *,
     threads: int | None = None,
     progress: Progress = lambda done, total: None,
-) -> Path | None:
-    """Return the first backup that verifies; of each that does not, the log has why."""
-    for backup in backups:
+) -> Backup | None:
+    """Return the first backup of which nothing is lost by mending it, else the one of which least is.
+
+    An index or a sum that does not fit its rows is no reason to go on with an older one: it is written anew. Where
+    something is lost of each, most of a history is still better than nothing. Of those that are passed over, the log
+    has why.
+    """
+    best: Backup | None = None
+    for path in backups:
         try:
-            report = verify_file(backup, own_login, threads=threads, progress=progress, lock=False)
+            backup = examine_backup(path, own_login, threads=threads, progress=progress)
         except (StoreError, OSError) as error:
-            log.warning("the backup %s is not used: %s", backup, error)
+            log.warning("the backup %s is not used: %s", path, error)
             continue
-        if report.clean:
+        if not backup.lost:
             return backup
-        log.warning("the backup %s is not used: %d things in it are not as they must be", backup, report.problems)
-    return None
+        text = "the backup %s is used only if there is no better one: %d rows in it are not as they must be"
+        log.warning(text, path, backup.lost)
+        if best is None or backup.lost < best.lost:
+            best = backup
+    return best
 
 
-def put_backup(store: Path, backup: Path, *, now_ms: int) -> Path | None:
-    """Put a copy of a backup in the place of a store, whose lock is held.
+def put_backup(store: Path, backup: Backup, *, now_ms: int) -> Path | None:
+    """Put a copy of a backup, mended where that is needed, in the place of a store, whose lock is held.
 
     Returns:
         Where the file that was there is kept, ``None`` where there was none.
 
     Raises:
-        OSError: that cannot be done; what was there is there.
+        StoreError, StorageFull, OSError: that cannot be done; what was there is there.
     """
     new = _new_file(store)
-    copy_store(backup, new)
+    try:
+        copy_store(backup.path, new)
+        if backup.problems:
+            _mend(store, new, backup, now_ms)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
     return take_place(store, new, now_ms=now_ms)
+
+
+def _mend(store: Path, new: Path, backup: Backup, now_ms: int) -> None:
+    """Mend a copy of a backup; what goes is kept beside the store, and the log says what was done."""
+    quarantine = store.with_name(f"{store.name}.quarantine-{_stamp(now_ms)}.jsonl")
+    map_size = read_file_head(new).map_size
+    try:
+        report = repair_store(
+            new,
+            backup.own_login,
+            map_size=map_size,
+            now_ms=now_ms,
+            quarantine=quarantine,
+            copy=None,
+            threads=backup.threads,
+        )
+    finally:
+        _remove_beside(new)
+    found = ", ".join(f"{count} {problem.value}" for problem, count in report.counts.items() if not problem.note)
+    log.warning("the copy of the backup %s was mended: %s", backup, found)
+    if report.lost:
+        text = (
+            "%d times something had to be left out, which is kept in %s: it may be at the users' other servers; have"
+            " `shine-node user resync` run there"
+        )
+        log.warning(text, report.lost, quarantine)
 
 
 def put_empty(store: Path, *, map_size: int, refill_from: Sequence[str], now_ms: int) -> Path | None:
@@ -90,8 +161,7 @@ def put_empty(store: Path, *, map_size: int, refill_from: Sequence[str], now_ms:
         finally:
             made.close()
     finally:
-        for left in ("-lock", ".pid"):
-            new.with_name(new.name + left).unlink(missing_ok=True)
+        _remove_beside(new)
     return take_place(store, new, now_ms=now_ms)
 
 
@@ -106,8 +176,7 @@ def take_place(store: Path, new: Path, *, now_ms: int) -> Path | None:
     """
     kept = None
     if store.exists():
-        at = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y%m%d-%H%M%S")
-        kept = _keep(store, f"{store.name}.damaged-{at}")
+        kept = _keep(store, f"{store.name}.damaged-{_stamp(now_ms)}")
     new.replace(store)
     folder = os.open(store.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -138,3 +207,13 @@ def _new_file(store: Path) -> Path:
     new = store.with_name(store.name + ".new")
     new.unlink(missing_ok=True)
     return new
+
+
+def _remove_beside(new: Path) -> None:
+    """Remove what the opening of a store has left beside it."""
+    for left in ("-lock", ".pid"):
+        new.with_name(new.name + left).unlink(missing_ok=True)
+
+
+def _stamp(now_ms: int) -> str:
+    return datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y%m%d-%H%M%S")

@@ -13,6 +13,9 @@ __all__ = ["Check", "Finding", "Problem", "Put", "Report", "Row", "Verdict"]
 FIRST_OF_EACH = 20
 """So many findings of each kind are kept with their words; the others are counted."""
 
+_OWN_ROWS = {Table.USERS, Table.ACCESS_RECORDS, Table.SETTINGS, Table.HISTORY, Table.CONTAINERS}
+"""Tables with what users have signed, or what is known of it alone; the rows of others follow, or come again."""
+
 Row = tuple[Table, bytes]
 """A row by its key."""
 Put = tuple[Table, bytes, bytes]
@@ -30,11 +33,12 @@ class Problem(enum.Enum):
     DANGLING = "rows of an index, or of contents, that belong to nothing"
     OTHER_KEY = "entries signed by a key that was not in force at their time"
     UNKNOWN_KEY = "entries that cannot be checked: nothing is known of who signed them"
+    LOST_RECORD = "keys of users of which the access record is gone: what they have signed is kept"
 
     @property
     def note(self) -> bool:
         """Whether it is told only: it happens in a store that is well, and nothing is to be done."""
-        return self in (Problem.OTHER_KEY, Problem.UNKNOWN_KEY)
+        return self in (Problem.OTHER_KEY, Problem.UNKNOWN_KEY, Problem.LOST_RECORD)
 
 
 class Finding(NamedTuple):
@@ -51,6 +55,15 @@ class Finding(NamedTuple):
     drop: tuple[Row, ...] = ()
     put: tuple[Put, ...] = ()
     whole: bool = False
+
+    @property
+    def loses(self) -> bool:
+        """Whether a repair takes something with it that no other row brings back: a user, a message, a setting.
+
+        What was ``whole`` looked for and goes is empty.
+        """
+        back = {table for table, _, _ in self.put}
+        return not self.whole and any(table in _OWN_ROWS and table not in back for table, _ in self.drop)
 
     @property
     def remedy(self) -> str:
@@ -93,12 +106,15 @@ class Report:
         """Rows that were looked at."""
         self.signatures = 0
         """Signatures that were checked."""
+        self.lost = 0
+        """Findings of which a repair takes something with it that no other row brings back."""
         self.repaired = 0
         """Findings that were mended."""
 
     def add(self, finding: Finding) -> None:
         """Take a finding."""
         self.counts[finding.problem] += 1
+        self.lost += finding.loses
         kept = self.first.setdefault(finding.problem, [])
         if len(kept) < FIRST_OF_EACH:
             kept.append(finding)

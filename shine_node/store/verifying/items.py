@@ -254,18 +254,16 @@ def _judge_outbox_of(context: Context, key: bytes, item: ItemKey, row: Row) -> N
 
 def _judge_signature(context: Context, key: bytes, item_key: bytes, item: ItemKey, row: Row, copy: Container) -> None:
     name = f"{item.message.base_key}|{copy.message_type}"
-    author = context.user(copy.message.from_login)
+    author = context.author(copy.message.from_login)
     if author is None:
         text = f"{name}: no record of {copy.message.from_login} is known here"
         context.findings.append(Finding(Problem.UNKNOWN_KEY, Table.CONTAINERS, key, text))
         return
-    first = author.device_key_at(copy.effective_ms)
-    keys = dict.fromkeys((first, *(device_key for _, device_key in author.device_keys)))
     forged = _drop_item(
         context, Problem.FORGED, Table.CONTAINERS, key, item, row, f"{name} is not signed by {copy.message.from_login}"
     )
     other_key = Finding(Problem.OTHER_KEY, Table.CONTAINERS, key, name)
-    context.checks.append(Check(tuple(keys), copy.signed_part, copy.signature, forged, other_key))
+    context.checks.append(Check(author.keys_at(copy.effective_ms), copy.signed_part, copy.signature, forged, other_key))
 
 
 def _judge_read_mark_of(context: Context, key: bytes, item: ItemKey, copy: Container) -> None:

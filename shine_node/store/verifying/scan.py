@@ -9,6 +9,7 @@ more in another snapshot before it counts.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 from array import array
 from collections import Counter, deque
@@ -17,13 +18,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from shine_node.protocol.access import User
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import Flag, Table, pack_number, unpack_number
-from shine_node.store.verifying.context import UNREADABLE, Context
+from shine_node.store.verifying.context import UNREADABLE, Author, Context
 from shine_node.store.verifying.findings import Check, Finding, Problem, Verdict
 from shine_node.store.verifying.items import without_number
 from shine_node.store.verifying.judges import JUDGES, check_signature
+from shine_node.store.verifying.records import find_forged
 from shine_node.store.verifying.sums import find_wrong_sums
 
 __all__ = ["Readable", "Scan"]
@@ -51,7 +52,7 @@ class Scan:
         own_login: this server's login in lower case, ``None`` where it is not known.
         found: is told each finding, to look at it again.
         progress: is told how many rows are done, of how many.
-        threads: that check signatures; 0 checks none.
+        threads: that check signatures; 0 checks none but those of access records, on which all else depends.
     """
 
     def __init__(
@@ -71,7 +72,9 @@ class Scan:
         self._threads = (os.cpu_count() or 1) if threads is None else threads
         self.rows = 0
         self.signatures = 0
-        self._users: dict[str, User | None] = {}
+        self._authors: dict[str, Author | None] = {}
+        self._forged: set[bytes] = set()
+        """Access records that are not signed, by their values: they decide nothing about any other row."""
         self._waiting: list[Check] = []
         self._running: deque[tuple[list[Check], Future[list[Verdict]]]] = deque()
         # Empty contents do not say whom they belong to. They are listed before the history is read, where each must be
@@ -88,6 +91,7 @@ class Scan:
         with self._store.read() as txn:
             total = sum(txn.count(table) for table in JUDGES)
         with ThreadPoolExecutor(self._threads or 1, thread_name_prefix="verify") as pool:
+            self._look_at_records(pool)
             for table in JUDGES:
                 for context in self._pages(table):
                     for finding in context.findings:
@@ -138,11 +142,23 @@ class Scan:
                     seen.add(seq)
         return found
 
+    def _look_at_records(self, pool: ThreadPoolExecutor) -> None:
+        """Check the signatures of all access records, before any of them is relied upon."""
+        start: bytes | None = b""
+        while start is not None:
+            with self._store.read() as txn:
+                rows = list(itertools.islice(txn.scan(Table.ACCESS_RECORDS, start), ROWS_A_PAGE))
+            batches = [rows[first : first + CHECKS_AT_ONCE] for first in range(0, len(rows), CHECKS_AT_ONCE)]
+            for forged in pool.map(find_forged, ([value for _, value in batch] for batch in batches)):
+                self._forged.update(forged)
+            self.signatures += len(rows)
+            start = rows[-1][0] + b"\0" if len(rows) == ROWS_A_PAGE else None
+
     def _pages(self, table: Table) -> Iterator[Context]:
         after: bytes | None = b""
         while after is not None:
             with self._store.read() as txn:
-                context = Context(txn, self._own_login, self._users, detailed=False)
+                context = Context(txn, self._own_login, self._authors, detailed=False, forged=self._forged)
                 after = self._page(context, table, after)
             yield context
 

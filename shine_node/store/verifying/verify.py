@@ -16,7 +16,7 @@ from shine_node.store.verifying.repair import Quarantine, Repair
 from shine_node.store.verifying.scan import Readable, Scan
 from shine_node.store.view import open_view
 
-__all__ = ["Progress", "repair_store", "verify_file", "verify_store"]
+__all__ = ["Progress", "mend_store", "repair_store", "verify_file", "verify_store"]
 
 Progress = Callable[[int, int], None]
 """Is told how many rows are done, of how many."""
@@ -38,7 +38,8 @@ def verify_file(
     Args:
         own_login: this server's login in lower case; ``None`` where it is not known, as of somebody's backup: then the
             outbox may name any server of its owner.
-        threads: that check signatures, as many as there are processors by default; 0 leaves signatures out.
+        threads: that check signatures, as many as there are processors by default; 0 checks those of access records
+            only.
         lock: whether others may have it open. Without it nothing is written beside the file.
 
     Raises:
@@ -106,30 +107,26 @@ def repair_store(
         if copy is not None:
             copy_store(path, copy)
         with Quarantine(quarantine, now_ms=now_ms) as kept:
-            return _mend(store, Repair(store, own_login, kept), own_login, progress, threads)
+            return mend_store(store, own_login, kept, progress=progress, threads=threads)
     finally:
         store.close()
 
 
-def copy_store(path: Path, copy: Path) -> None:
-    """Copy a store that nobody writes, private to its owner, and have the copy on the disk.
+def mend_store(
+    store: Store,
+    own_login: str,
+    quarantine: Quarantine,
+    *,
+    progress: Progress = lambda done, total: None,
+    threads: int | None = None,
+) -> Report:
+    """Mend a store that is open and whose writer does not run; arguments and result as of ``repair_store``.
 
     Raises:
-        OSError: there is a file of that name, or no room.
+        StoreError: something is found however often it is mended.
+        StorageFull: there is no room; OSError: the quarantine cannot be written.
     """
-    descriptor = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with path.open("rb") as source, open(descriptor, "wb", closefd=False) as target:
-            shutil.copyfileobj(source, target, 2**20)
-        os.fsync(descriptor)
-    except BaseException:
-        copy.unlink()
-        raise
-    finally:
-        os.close(descriptor)
-
-
-def _mend(store: Store, repair: Repair, own_login: str, progress: Progress, threads: int | None) -> Report:
+    repair = Repair(store, own_login, quarantine)
     first: Report | None = None
     mended = 0
     for _ in range(MOST_PASSES):
@@ -151,3 +148,21 @@ def _mend(store: Store, repair: Repair, own_login: str, progress: Progress, thre
             first.repaired = mended
             return first
     raise StoreError(f"{store.path} has been mended {MOST_PASSES} times, and something is still found: keep a backup")
+
+
+def copy_store(path: Path, copy: Path) -> None:
+    """Copy a store that nobody writes, private to its owner, and have the copy on the disk.
+
+    Raises:
+        OSError: there is a file of that name, or no room.
+    """
+    descriptor = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with path.open("rb") as source, open(descriptor, "wb", closefd=False) as target:
+            shutil.copyfileobj(source, target, 2**20)
+        os.fsync(descriptor)
+    except BaseException:
+        copy.unlink()
+        raise
+    finally:
+        os.close(descriptor)

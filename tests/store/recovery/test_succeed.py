@@ -8,10 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from shine_node.store.recovery.succeed import find_backups, first_sound, put_backup, put_empty, take_place
+from shine_node.store.environment import StoreError, Transaction
+from shine_node.store.layout import Table
+from shine_node.store.recovery.succeed import (
+    Backup,
+    examine_backup,
+    find_backups,
+    first_sound,
+    put_backup,
+    put_empty,
+    take_place,
+)
 from shine_node.store.refill import list_refilling
+from shine_node.store.verifying import verify as verify_module
+from shine_node.store.verifying.verify import verify_file
 from tests.store.rooms import MAP_SIZE, NOW, OWN, opened
 from tests.store.verifying.full import full_store
+from tests.store.verifying.plants import Plant
 
 
 def test_backups_are_found_newest_first(tmp_path: Path) -> None:
@@ -27,27 +40,108 @@ def test_a_backup_that_is_gone_meanwhile_is_none(tmp_path: Path) -> None:
     assert find_backups(tmp_path) == []
 
 
-def test_the_first_sound_one_is_taken(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    sound = full_store(tmp_path)
-    (tmp_path / "x").mkdir()
-    unwell = full_store(tmp_path / "x")
-    with opened(unwell) as store:
-        from shine_node.store.layout import Table
+def backup_of(folder: Path, name: str, *plants: Plant) -> Path:
+    """Make a backup with damage in it."""
+    (folder / name).mkdir()
+    path = full_store(folder / name)
+    with opened(path) as store:
+        for plant in plants:
+            store.write_now(plant)
+    return path
 
-        store.write_now(
-            lambda txn: [txn.delete(Table.DUE_ATTEMPTS, key) for key in list(txn.scan_keys(Table.DUE_ATTEMPTS))]
-        )
+
+def no_index(txn: Transaction) -> None:
+    """Take indexes and sums away; the rows that they follow from are there."""
+    for table in (Table.DUE_ATTEMPTS, Table.USAGE, Table.ACCESS_CURRENT, Table.READ_MARKS, Table.SESSIONS_OF_USER):
+        for key in list(txn.scan_keys(table)):
+            txn.delete(table, key)
+
+
+def no_content(txn: Transaction) -> None:
+    """Take the contents of one more message away."""
+    txn.delete(Table.CONTAINERS, next(key for key, value in txn.scan(Table.CONTAINERS) if value))
+
+
+def files_in(folder: Path) -> set[Path]:
+    return set(folder.rglob("*"))
+
+
+def test_the_first_of_which_nothing_is_lost_is_taken(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    sound, unwell = backup_of(tmp_path, "sound"), backup_of(tmp_path, "unwell", no_index)
+    lossy = backup_of(tmp_path, "lossy", no_content)
     cut = tmp_path / "cut.mdb"
     cut.write_bytes(sound.read_bytes()[:9000])
-    before = {file.name for file in tmp_path.iterdir()}
-    assert first_sound([cut, tmp_path / "missing", unwell, sound], OWN) == sound
-    assert first_sound([cut, unwell], OWN, threads=0) is None
-    assert "things in it are not as they must be" in caplog.text
-    assert {file.name for file in tmp_path.iterdir()} == before, "nothing is left beside a backup"
+    before = files_in(tmp_path)
+    for threads in (None, 0):
+        found = first_sound([cut, tmp_path / "missing", lossy, sound, unwell], OWN, threads=threads)
+        assert found == Backup(sound, OWN, threads, 0, 0)
+        found = first_sound([lossy, unwell, sound], OWN, threads=threads)
+        assert found is not None
+        assert (found.path, found.lost) == (unwell, 0)
+        assert found.problems > 3
+    assert first_sound([cut], OWN) is None
+    assert f"the backup {cut} is not used" in caplog.text
+    assert f"the backup {lossy} is used only if there is no better one: 1 rows in it" in caplog.text
+    assert files_in(tmp_path) == before, "nothing is left beside a backup"
+
+
+def test_where_each_would_lose_something_the_one_is_taken_that_loses_least(tmp_path: Path) -> None:
+    worse = backup_of(tmp_path, "worse", no_content, no_content)
+    newer, older = (backup_of(tmp_path, name, no_content, no_index) for name in ("newer", "older"))
+    found = first_sound([worse, newer, older], OWN)
+    assert found is not None
+    assert (found.path, found.lost) == (newer, 1)
+
+
+@pytest.mark.parametrize("threads", [None, 0])
+def test_a_copy_of_a_backup_is_mended(tmp_path: Path, caplog: pytest.LogCaptureFixture, threads: int | None) -> None:
+    unwell = backup_of(tmp_path, "unwell", no_index)
+    content = unwell.read_bytes()
+    place = tmp_path / "store" / "shine.mdb"
+    place.parent.mkdir()
+    found = first_sound([unwell], OWN, threads=threads)
+    assert found is not None
+    assert put_backup(place, found, now_ms=NOW) is None
+    assert files_in(place.parent) == {place}
+    assert verify_file(place, OWN, lock=False).clean
+    assert unwell.read_bytes() == content
+    sound = backup_of(tmp_path, "sound")
+    with opened(place) as store, opened(sound) as other, store.read() as txn, other.read() as others:
+        for table in (Table.HISTORY, Table.CONTAINERS, Table.DUE_ATTEMPTS, Table.USERS, Table.ACCESS_CURRENT):
+            assert list(txn.scan(table)) == list(others.scan(table))
+    assert f"the copy of the backup {unwell} was mended: " in caplog.text
+    assert "rows that their index does not know" in caplog.text
+    assert "left out" not in caplog.text
+
+
+def test_what_is_left_out_of_a_copy_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    lossy = backup_of(tmp_path, "lossy", no_content)
+    place = tmp_path / "shine.mdb"
+    place.write_bytes(b"damaged")
+    kept = put_backup(place, examine_backup(lossy, OWN), now_ms=NOW)
+    assert kept is not None
+    [quarantine] = tmp_path.glob("shine.mdb.quarantine-*.jsonl")
+    assert quarantine.read_text().count("its contents are gone") >= 1
+    assert f"1 times something had to be left out, which is kept in {quarantine}" in caplog.text
+    assert verify_file(place, OWN, lock=False).clean
+
+
+def test_a_copy_that_cannot_be_mended_takes_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unwell = backup_of(tmp_path, "unwell", no_index)
+    place = tmp_path / "store" / "shine.mdb"
+    place.parent.mkdir()
+    place.write_bytes(b"damaged")
+    found = examine_backup(unwell, OWN)
+    monkeypatch.setattr(verify_module, "MOST_PASSES", 1)
+    with pytest.raises(StoreError, match="something is still found"):
+        put_backup(place, found, now_ms=NOW)
+    assert place.read_bytes() == b"damaged"
+    assert files_in(place.parent) == {place}
 
 
 def test_a_backup_takes_the_place_and_what_was_there_is_kept(tmp_path: Path) -> None:
-    backup = full_store(tmp_path)
+    path = full_store(tmp_path)
+    backup = examine_backup(path, OWN)
     place = tmp_path / "store" / "shine.mdb"
     place.parent.mkdir()
     assert put_backup(place, backup, now_ms=NOW) is None
@@ -58,7 +152,7 @@ def test_a_backup_takes_the_place_and_what_was_there_is_kept(tmp_path: Path) -> 
     ]
     assert kept[0] is not None
     assert kept[0].read_bytes() == b"damaged"
-    assert place.read_bytes() == backup.read_bytes()
+    assert place.read_bytes() == path.read_bytes()
     assert place.stat().st_mode & 0o777 == 0o600
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
-from shine_node.client.identity import Identity
+from shine_node.client.identity import Identity, KeyPair
 from shine_node.client.settings import make_setting
 from shine_node.protocol.access import AccessRecord
+from shine_node.protocol.container import parse_container
+from shine_node.protocol.pair import Pair, check_pair
 from shine_node.protocol.sessions import Session
 from shine_node.store.environment import Store, Transaction
 from shine_node.store.layout import ItemKey, Kind, Row, Table, pack_number
@@ -21,6 +24,7 @@ from shine_node.store.verifying.findings import Problem, Report
 from shine_node.store.verifying.verify import repair_store, verify_store
 from tests.store.rooms import (
     MAP_SIZE,
+    MAX_BODY,
     NOW,
     OWN,
     first_delivery,
@@ -36,6 +40,25 @@ from tests.store.rooms import (
 
 OTHER = "other.server"
 
+
+def older_device() -> KeyPair:
+    """The device that alice had before."""
+    seed = hashlib.sha256(b"older device").digest()
+    return Identity.from_seeds("alice", root=seed, blockchain=seed, device=seed).device
+
+
+def older_alice() -> AccessRecord:
+    """Her record with a device of before."""
+    return identity("alice").with_device(older_device()).access_record(servers(OWN), time_ms=NOW - 10_000_000)
+
+
+def old_pair() -> Pair:
+    """Return what alice has sent with the device of before."""
+    pair = make_pair("alice", "bob", nonce=20, time_ms=NOW - 5_000_000)
+    copies = (copy.signed_part + older_device().sign(copy.signed_part) for copy in (pair.incoming, pair.outgoing))
+    return check_pair(*(parse_container(blob, max_body_bytes=MAX_BODY) for blob in copies))
+
+
 DELIVERED = make_pair("alice", "bob", nonce=1)
 """Stored for both."""
 OPEN = make_pair("alice", "carol", nonce=2)
@@ -47,6 +70,7 @@ EARLY = tombstone_of(make_pair("alice", "bob", nonce=9).incoming.message, nonce=
 RECEIPT = receipt_of(DELIVERED.incoming.message)
 SETTLING = make_pair("alice", "carol", nonce=5)
 RECEIVED = make_copy("carol", "alice", Kind.MESSAGE, nonce=6)
+OLD = old_pair()
 SESSION = Session("s" * 43, "alice", "ed25519/k", "", "phone", "1.2.3.4", NOW, NOW)
 
 OPEN_KEY = ItemKey.of(OPEN.outgoing)
@@ -54,13 +78,6 @@ DELIVERED_KEY = ItemKey.of(DELIVERED.outgoing)
 REMOVED_KEY = ItemKey.of(REMOVED.outgoing)
 SETTLING_KEY = ItemKey.of(SETTLING.outgoing)
 RECEIPT_KEY = ItemKey.of(RECEIPT.outgoing)
-
-
-def older_alice() -> AccessRecord:
-    """Her record with a device of before."""
-    seed = hashlib.sha256(b"older device").digest()
-    older = Identity.from_seeds("alice", root=seed, blockchain=seed, device=seed).device
-    return identity("alice").with_device(older).access_record(servers(OWN), time_ms=NOW - 10_000_000)
 
 
 def fill(txn: Transaction) -> None:
@@ -100,11 +117,25 @@ def fill(txn: Transaction) -> None:
     txn.put(Table.META, b"access_seq " + OTHER.encode(), pack_number(5))
 
 
-def full_store(folder: Path) -> Path:
+def fill_people(txn: Transaction) -> None:
+    """Write users of every kind, and one thing that each of them can lose with a record."""
+    add_record(txn, older_alice())
+    register(txn, "alice", OWN, OTHER)
+    register(txn, "bob", OWN)
+    unsigned = identity("dave").access_record(servers(OWN), time_ms=0)._replace(signature=b"")
+    add_record(txn, unsigned, local=True, bch_limit=7)
+    store_pair(txn, DELIVERED, now_ms=NOW, from_client=True, delivery=first_delivery(), own_login=OWN)
+    store_pair(txn, OLD, now_ms=NOW, from_client=False, delivery=None, own_login=OWN)
+    put_setting(txn, make_setting(identity("alice"), "theme", "on", time_ms=NOW), now_ms=NOW, own_login=OWN, most=10)
+    for login in ("alice", "bob", "dave"):
+        add_session(txn, SESSION._replace(session_id=login.ljust(43, "x"), login=login), greatest=5)
+
+
+def full_store(folder: Path, filled: Callable[[Transaction], object] = fill) -> Path:
     """Make the store."""
     path = folder / "shine.mdb"
     with opened(path) as store:
-        store.write_now(fill)
+        store.write_now(filled)
     return path
 
 

@@ -294,7 +294,7 @@ PEOPLE: dict[str, tuple[Plant, Problem]] = {
     "the current servers are missing": (remove(Table.ACCESS_CURRENT), Problem.NO_INDEX),
     "the current servers are others": (alter(Table.ACCESS_CURRENT, lambda value: b"x wss://x/ws"), Problem.NO_INDEX),
     "current servers of nobody": (add(Table.ACCESS_CURRENT, b"nobody", b""), Problem.DANGLING),
-    "a record is missing": (remove(Table.ACCESS_RECORDS, alice_record), Problem.DANGLING),
+    "a record is missing": (remove(Table.ACCESS_RECORDS, alice_record), Problem.LOST),
     "all records of a user are missing": (
         lambda txn: [
             (txn.delete(Table.ACCESS_RECORDS, key[-8:]), txn.delete(Table.ACCESS_HISTORY, key))

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from shine_node.protocol.access import User
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import Table
 from shine_node.store.resync import begin_resync
 from shine_node.store.users import add_record, get_user
 from shine_node.store.verifying import context as context_module
-from shine_node.store.verifying.context import Context
+from shine_node.store.verifying.context import Author, Context
 from tests.store.rooms import OWN, identity, opened, servers
 from tests.store.verifying.full import DELIVERED_KEY, OPEN_KEY, OTHER, full_store, row_of
 
@@ -20,11 +19,12 @@ from tests.store.verifying.full import DELIVERED_KEY, OPEN_KEY, OTHER, full_stor
 def test_users_are_those_of_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(context_module, "MAX_USERS", 2)
     with opened(full_store(tmp_path)) as store, store.read() as txn:
-        users: dict[str, User | None] = {}
-        context = Context(txn, OWN, users)
+        authors: dict[str, Author | None] = {}
+        context = Context(txn, OWN, authors)
         for login in ("alice", "bob", "carol", "alice", "nobody", "nobody"):
-            assert context.user(login) == get_user(txn, login)
-        assert len(users) == 2
+            author, user = context.author(login), get_user(txn, login)
+            assert author == (Author(user, ()) if user is not None else None)
+        assert len(authors) == 2
         newest = context.newest("alice")
         assert newest is not None
         assert newest[1] == txn.get(Table.USERS, b"alice")
@@ -46,7 +46,7 @@ def test_records_that_cannot_be_read_are_passed_over(tmp_path: Path) -> None:
         with store.read() as txn:
             assert Context(txn, OWN).records("alice") == []
             assert Context(txn, OWN).newest("alice") is None
-            assert Context(txn, OWN).user("alice") is None
+            assert Context(txn, OWN).author("alice") is None
 
 
 def test_an_older_record_that_was_learned_later(tmp_path: Path) -> None:
@@ -57,9 +57,9 @@ def test_an_older_record_that_was_learned_later(tmp_path: Path) -> None:
             newest = Context(txn, OWN).newest("bob")
             assert newest is not None
             assert newest[1] == txn.get(Table.USERS, b"bob")
-            known = Context(txn, OWN).user("bob")
+            known = Context(txn, OWN).author("bob")
             assert known is not None
-            assert known.record != older
+            assert known.user.record != older
 
 
 def test_servers(tmp_path: Path) -> None:

@@ -30,8 +30,8 @@ def test_the_remedy_in_words() -> None:
 
 
 @pytest.mark.parametrize("problem", Problem)
-def test_only_two_kinds_are_notes(problem: Problem) -> None:
-    assert problem.note == (problem in (Problem.OTHER_KEY, Problem.UNKNOWN_KEY))
+def test_only_three_kinds_are_notes(problem: Problem) -> None:
+    assert problem.note == (problem in (Problem.OTHER_KEY, Problem.UNKNOWN_KEY, Problem.LOST_RECORD))
 
 
 def test_what_a_verdict_means() -> None:
@@ -39,3 +39,20 @@ def test_what_a_verdict_means() -> None:
     other = Finding(Problem.OTHER_KEY, Table.SETTINGS, b"k", "x")
     check = Check((b"key",), b"text", b"signature", forged, other)
     assert [check.finding(verdict) for verdict in Verdict] == [None, other, forged]
+
+
+def test_what_a_repair_loses() -> None:
+    message, contents, index = (Table.HISTORY, b"k"), (Table.CONTAINERS, b"k"), (Table.DUE_ATTEMPTS, b"k")
+    report = Report()
+    for drop, put, whole, loses in (
+        ((), (), False, False),
+        ((index,), (), False, False),
+        ((message, index), (), False, True),
+        ((contents,), ((*contents, b""),), False, False),
+        ((message, contents), ((*message, b"v"),), False, True),
+        ((contents,), (), True, False),
+    ):
+        finding = Finding(Problem.CONTRADICTION, *message, "x", drop=drop, put=put, whole=whole)
+        assert finding.loses is loses
+        report.add(finding)
+    assert (report.lost, report.problems) == (2, 6)

@@ -41,7 +41,7 @@ def test_a_full_store_has_something_in_every_table_and_is_well(tmp_path: Path) -
     assert seen == sorted(seen)
     unknown = verify_file(path, None, threads=0)
     assert unknown.clean
-    assert unknown.signatures == 0
+    assert unknown.signatures == 5, "those of access records, on which all else depends"
 
 
 @pytest.mark.parametrize("plants", [ITEMS, PEOPLE, META])
