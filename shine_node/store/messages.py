@@ -33,6 +33,7 @@ from shine_node.store.layout import (
 )
 from shine_node.store.lineage import note_doubt
 from shine_node.store.outbox import acknowledge, clear_entry, put_entry, signatures_of
+from shine_node.store.unreadable import UnreadableRow
 from shine_node.store.usage import add_item, change_item
 from shine_node.store.users import access_servers, other_server
 
@@ -87,9 +88,16 @@ class Gate(Protocol):
 
 
 def get_row(txn: Transaction, key: ItemKey) -> Row | None:
-    """Return what is known of an item."""
+    """Return what is known of an item.
+
+    Raises:
+        UnreadableRow: its row cannot be read.
+    """
     value = txn.get(Table.HISTORY, key.encode())
-    return Row.decode(value) if value is not None else None
+    try:
+        return Row.decode(value) if value is not None else None
+    except UnreadableRow as error:
+        raise error.named(f"the row of {key.message.base_key}") from None
 
 
 def get_blobs(txn: Transaction, row: Row) -> tuple[bytes, bytes]:
@@ -219,9 +227,16 @@ def store_incoming(
 
 
 def read_up_to_ms(txn: Transaction, owner: str, peer: str, direction: Direction) -> int | None:
-    """Return the time up to which the owner's messages of a direction in a chat are read, or ``None`` (§4)."""
+    """Return the time up to which the owner's messages of a direction in a chat are read, or ``None`` (§4).
+
+    One that cannot be read counts as none: the next receipt writes it anew.
+    """
     value = txn.get(Table.READ_MARKS, read_mark_key(owner, peer, direction))
-    return unpack_number(value) if value is not None else None
+    try:
+        return unpack_number(value) if value is not None else None
+    except UnreadableRow as error:
+        txn.pass_over(error)
+        return None
 
 
 def _takes(txn: Transaction, incoming: Container, gate: Gate, *, ask: bool) -> bool:
@@ -345,9 +360,9 @@ def follow(txn: Transaction, container: Container, key: ItemKey, now_ms: int, ow
     if key.kind is Kind.RECEIPT:
         # The receipt's sender has read messages that came in; its recipient's messages that went out are read.
         direction = Direction.IN if key.direction is Direction.OUT else Direction.OUT
-        mark = read_mark_key(key.owner, key.peer, direction)
-        known = txn.get(Table.READ_MARKS, mark)
-        if known is None or unpack_number(known) < reference.time_ms:
+        known_ms = read_up_to_ms(txn, key.owner, key.peer, direction)
+        if known_ms is None or known_ms < reference.time_ms:
+            mark = read_mark_key(key.owner, key.peer, direction)
             txn.put(Table.READ_MARKS, mark, pack_number(reference.time_ms))
         return
     target = ItemKey(key.owner, key.peer, Kind.MESSAGE, reference.time_ms, reference.nonce, key.direction)
