@@ -138,13 +138,15 @@ class LastResort:
     def __init__(self) -> None:
         self._timer: threading.Timer | None = None
 
-    def arm(self, status: int, *, seconds: float = STOP_SECONDS, first: Callable[[], None] = lambda: None) -> None:
-        """Let the process end with a status after so many seconds, unless it has ended before; the last call counts.
+    def arm(self, status: int, *, seconds: float | None = None, first: Callable[[], None] = lambda: None) -> None:
+        """Let the process end with a status, unless it has ended before; the last call counts.
 
         Args:
+            seconds: from now on; ``STOP_SECONDS`` where left out.
             first: called before it ends so.
         """
         self.disarm()
+        seconds = STOP_SECONDS if seconds is None else seconds
         self._timer = threading.Timer(seconds, _give_up, (status, seconds, first))
         self._timer.daemon = True
         self._timer.start()
@@ -290,8 +292,9 @@ async def _start(config: Config, config_path: Path | None, notifier: Notifier) -
     except ShineError as error:
         log.critical("%s", error)
         notifier.status(str(error))
-        status = _end(node) if node is not None else 0
-        return NEEDS_OWNER if isinstance(error, _FOR_THE_OWNER) else status or 1
+        if node is None:
+            return NEEDS_OWNER if isinstance(error, _FOR_THE_OWNER) else 1
+        return _end(node) or (NEEDS_OWNER if isinstance(error, UnreadableRow) else 1)
     return node
 
 

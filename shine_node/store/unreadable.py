@@ -7,7 +7,7 @@ from typing import Final
 
 from shine_node.protocol.errors import InternalError
 
-__all__ = ["REPAIR", "Unreadable", "UnreadableRow"]
+__all__ = ["REPAIR", "Unreadable", "UnreadableRow", "describe"]
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +41,14 @@ class UnreadableRow(InternalError, ValueError):
         return f"{self.what} cannot be read: {REPAIR}"
 
 
+def describe(count: int) -> str:
+    """Return what is wrong where so many rows could not be read, and what to do; empty for none."""
+    if not count:
+        return ""
+    rows = "1 row" if count == 1 else f"{count} rows" if count < MOST_REMEMBERED else f"{count} rows or more"
+    return f"{rows} of the store could not be read: stop the node, and {REPAIR}"
+
+
 class Unreadable:
     """The rows of a store that could not be read since it was opened; each is told once in the log."""
 
@@ -55,10 +63,7 @@ class Unreadable:
     @property
     def problem(self) -> str:
         """What is wrong and what to do; empty while nothing is."""
-        if not self.count:
-            return ""
-        number = f"{self.count} or more" if self.count >= MOST_REMEMBERED else str(self.count)
-        return f"{number} rows of the store could not be read: stop the node, and {REPAIR}"
+        return describe(self.count)
 
     def note(self, error: UnreadableRow) -> None:
         """Take note of one; from any thread."""

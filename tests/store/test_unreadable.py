@@ -272,7 +272,7 @@ def test_each_is_counted_and_told_once_and_not_without_end(
     for number in range(9):
         unreadable.note(UnreadableRow("a setting", bytes([number])))
     assert unreadable.count == 3
-    assert unreadable.problem.startswith("3 or more rows")
+    assert unreadable.problem.startswith("3 rows or more of the store")
 
 
 def test_what_is_met_in_reading_and_in_writing_is_counted(tmp_path: Path) -> None:
