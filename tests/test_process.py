@@ -689,11 +689,9 @@ def test_a_signal_breaks_off_a_start_that_takes_long(
             time.sleep(0.01)
 
     monkeypatch.setattr(process_module, "prepare_store", look)
-    handlers = [signal.getsignal(number) for number in process_module.STOP_SIGNALS]
     assert run_node(config_from_mapping(node_settings("home", tmp_path))) == 0  # the test goes on where it had ended
     assert ended[0] == 0
     assert "what was under way is given up" in capsys.readouterr().err
-    assert [signal.getsignal(number) for number in process_module.STOP_SIGNALS] == handlers
 
 
 @pytest.mark.usefixtures("process_of_before")
@@ -721,8 +719,10 @@ def test_a_start_that_fails_says_nothing_against_the_store(tmp_path: Path, monke
         raise StartError("no certificate")
 
     monkeypatch.setattr(process_module, "Node", fail)
+    before = signal.getsignal(signal.SIGTERM)
     for _ in range(5):
         assert run_node(settings) == 1
+        assert signal.getsignal(signal.SIGTERM) is before
     assert read_state(settings.server.data_dir / "shine.mdb") == State()
 
 

@@ -208,8 +208,9 @@ def records_after(txn: Transaction, seq: int, limit: int) -> list[tuple[int, Acc
     for key, value in txn.scan(Table.ACCESS_RECORDS, pack_number(seq + 1)):
         if len(found) == limit:
             break
-        seq = _learned_as(key)
-        found += [(seq, known.record, known.local) for known in _readable(txn, value) if seq is not None]
+        number = _learned_as(key)
+        if number is not None:
+            found += [(number, known.record, known.local) for known in _readable(txn, value)]
     return found
 
 
