@@ -36,6 +36,20 @@ node.Node.__init__ = lambda *arguments, **named: os.abort()
 sys.exit(cli.main(sys.argv[1:]))
 """
 """The node, with an opening of the store that something ends."""
+LOOKS_LONG = """
+import sys, time
+sys.path.insert(0, {launcher!r})
+from shine_node import cli
+from shine_node.store.recovery import start
+
+def look(*arguments, **named):
+    print("looking", flush=True)
+    time.sleep(3600)
+
+start.examine_file = look
+sys.exit(cli.main(sys.argv[1:]))
+"""
+"""The node, with a store that takes an hour to be looked at."""
 
 
 def ended(server: ServerProcess, *, timeout: float = SECONDS) -> tuple[int, list[str]]:
@@ -305,6 +319,32 @@ def test_starts_that_are_ended_in_the_middle_are_not_made_for_ever(tmp_path: Pat
         await server.stop()
 
     run(after())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_look_that_takes_long_is_broken_off(tmp_path: Path, number: signal.Signals) -> None:
+    server = ServerProcess("home", tmp_path)
+
+    async def before() -> None:
+        await with_messages(server, 1)
+        await server.discard()
+
+    run(before())
+    state = read_state(server.store_file)
+    file = tmp_path / "looks.py"
+    file.write_text(LOOKS_LONG.format(launcher=str(LAUNCHER.parent)))
+    config = server.folder / "node.toml"
+    config.write_text(toml_text(server.settings))
+    command = [sys.executable, str(file), "run", "--config", str(config)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "looking\n"
+            process.send_signal(number)
+            assert process.wait(SECONDS) == 0
+        finally:
+            process.kill()
+    assert read_state(server.store_file) == state
 
 
 def test_rows_that_cannot_be_read_cost_what_needs_them(tmp_path: Path) -> None:
