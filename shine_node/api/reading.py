@@ -17,7 +17,7 @@ from shine_node.protocol.keys import MessageKey
 from shine_node.protocol.logins import is_login
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import Direction
-from shine_node.store.messages import read_up_to_ms
+from shine_node.store.marks import read_up_to_ms
 from shine_node.store.readers import Readers
 from shine_node.store.reading import Entry, Position, count_unread, get_own_copy, list_chats, read_chat
 from shine_node.store.unreadable import UnreadableRow

@@ -29,9 +29,9 @@ from shine_node.store.layout import (
     encode_containers,
     pack_number,
     time_key,
-    unpack_number,
 )
 from shine_node.store.lineage import note_doubt
+from shine_node.store.marks import move_mark, read_mark_key
 from shine_node.store.outbox import acknowledge, clear_entry, put_entry, signatures_of
 from shine_node.store.unreadable import UnreadableRow
 from shine_node.store.usage import add_item, change_item
@@ -47,7 +47,6 @@ __all__ = [
     "identical",
     "judge_copies",
     "read_mark_key",
-    "read_up_to_ms",
     "store_incoming",
     "store_pair",
 ]
@@ -226,19 +225,6 @@ def store_incoming(
     return Stored(arrival, row)
 
 
-def read_up_to_ms(txn: Transaction, owner: str, peer: str, direction: Direction) -> int | None:
-    """Return the time up to which the owner's messages of a direction in a chat are read, or ``None`` (§4).
-
-    One that cannot be read counts as none: the next receipt writes it anew.
-    """
-    value = txn.get(Table.READ_MARKS, read_mark_key(owner, peer, direction))
-    try:
-        return unpack_number(value) if value is not None else None
-    except UnreadableRow as error:
-        txn.pass_over(error)
-        return None
-
-
 def _takes(txn: Transaction, incoming: Container, gate: Gate, *, ask: bool) -> bool:
     """Say whether the recipient's copy of a pair passes, or is there already.
 
@@ -360,10 +346,7 @@ def follow(txn: Transaction, container: Container, key: ItemKey, now_ms: int, ow
     if key.kind is Kind.RECEIPT:
         # The receipt's sender has read messages that came in; its recipient's messages that went out are read.
         direction = Direction.IN if key.direction is Direction.OUT else Direction.OUT
-        known_ms = read_up_to_ms(txn, key.owner, key.peer, direction)
-        if known_ms is None or known_ms < reference.time_ms:
-            mark = read_mark_key(key.owner, key.peer, direction)
-            txn.put(Table.READ_MARKS, mark, pack_number(reference.time_ms))
+        move_mark(txn, key.owner, key.peer, direction, reference.time_ms)
         return
     target = ItemKey(key.owner, key.peer, Kind.MESSAGE, reference.time_ms, reference.nonce, key.direction)
     _remove(txn, target, now_ms, own_login)
@@ -402,8 +385,3 @@ def _is(other: str, from_server: str | None) -> bool:
 
 def _digest(incoming: bytes, outgoing: bytes) -> bytes:
     return hashlib.sha256(incoming + outgoing).digest()
-
-
-def read_mark_key(owner: str, peer: str, direction: Direction) -> bytes:
-    """Return the key in ``read_marks`` of a direction of a chat."""
-    return f"{owner}\0{peer}\0".encode() + bytes((direction,))

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import Direction, Flag, ItemKey, Kind, Row, Table, is_flagged, pack_number, unpack_number
-from shine_node.store.messages import get_blobs, read_up_to_ms
+from shine_node.store.marks import read_up_to_ms
+from shine_node.store.messages import get_blobs
 from shine_node.store.unreadable import UnreadableRow
 
 __all__ = ["MOST_PASSED", "Entry", "Position", "count_unread", "get_own_copy", "list_chats", "read_chat"]

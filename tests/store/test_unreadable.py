@@ -17,7 +17,8 @@ from shine_node.store.deliveries import claim_due, count_open, renew_claims, res
 from shine_node.store.environment import Store, Transaction
 from shine_node.store.layout import Direction, Table
 from shine_node.store.lineage import begin_run, get_doubt, get_peer_mark, get_peer_run, note_doubt, settle_doubt
-from shine_node.store.messages import read_up_to_ms, store_incoming, store_pair
+from shine_node.store.marks import read_up_to_ms
+from shine_node.store.messages import store_incoming, store_pair
 from shine_node.store.reading import Entry, count_unread, get_own_copy, list_chats, read_chat
 from shine_node.store.refill import end_reading, list_refilling
 from shine_node.store.resync import FIRST, begin_resync, count_entries, list_owners, next_resync, step_resync
