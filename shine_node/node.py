@@ -343,7 +343,7 @@ class Node:
     def _problems(self) -> list[str]:
         with self.store.read() as txn:
             refilling = list_refilling(txn)
-        problems = [recovery_notice(self.store.path), self._disk_guard.problem]
+        problems = [recovery_notice(self.store.path), self.store.unreadable.problem, self._disk_guard.problem]
         if refilling:
             problems.append(f"the store began empty: {', '.join(refilling)} must yet tell who the users here are")
         if self._certificate is not None:

@@ -12,7 +12,7 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,10 @@ from shine_node.logs import set_up_logging
 from shine_node.node import Node
 from shine_node.notify import Notifier
 from shine_node.protocol.errors import ShineError
-from shine_node.store.files import StoreDamaged, StoreError, StoreUnsuitable
-from shine_node.store.recovery.start import end_run, prepare_store
+from shine_node.store.files import StoreDamaged, StoreError, StoreSuspect, StoreUnsuitable
+from shine_node.store.recovery.start import end_run, end_start, prepare_store
 from shine_node.store.recovery.state import boot_id
+from shine_node.store.unreadable import UnreadableRow
 from shine_node.watchdog import Watchdog
 
 __all__ = [
@@ -52,12 +53,16 @@ COLLECTOR_THRESHOLDS = (20_000, 20, 50)
 """Requests make no reference cycles; looking for some after every 700 objects is time lost."""
 STOP_SECONDS = 4.5
 """How long the process may take to stop before it is ended: whoever waits for it gives it 5 s."""
+START_STOP_SECONDS = 3.0
+"""How long a start may go on once it is to be broken off: the stop that follows has the rest of that time."""
 IMPATIENT_SECONDS = 1.0
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _THREADS = ("store-writer", "crypto-", "reading")
 OTHER_FILES = 128
 """The store, sockets that listen, links that are being opened, and what the interpreter has open."""
 STATUS_SECONDS = 60
 _STANDARD_ERROR = 2
+_FOR_THE_OWNER = (StoreDamaged, StoreUnsuitable, StoreSuspect, UnreadableRow)
 
 
 def files_needed(config: Config) -> int:
@@ -133,9 +138,16 @@ class LastResort:
     def __init__(self) -> None:
         self._timer: threading.Timer | None = None
 
-    def arm(self, status: int) -> None:
-        """Let the process end with a status within ``STOP_SECONDS`` from now, unless it has ended before."""
-        self._timer = threading.Timer(STOP_SECONDS, _give_up, (status,))
+    def arm(self, status: int, *, seconds: float | None = None, first: Callable[[], None] = lambda: None) -> None:
+        """Let the process end with a status, unless it has ended before; the last call counts.
+
+        Args:
+            seconds: from now on; ``STOP_SECONDS`` where left out.
+            first: called before it ends so.
+        """
+        self.disarm()
+        seconds = STOP_SECONDS if seconds is None else seconds
+        self._timer = threading.Timer(seconds, _give_up, (status, seconds, first))
         self._timer.daemon = True
         self._timer.start()
 
@@ -152,8 +164,49 @@ class _Signals:
         self.stopping = asyncio.Event()
         self._clock = SystemClock()
         self._since = 0.0
+        self._early = False
+
+    @contextlib.contextmanager
+    def while_starting(self, resort: LastResort, store: Path) -> Iterator[None]:
+        """Hear signals for the length of a start, which may hold up the loop for long; the loop hears them later.
+
+        What is under way then is given up in time: another store is put in the place of one at one stroke.
+        """
+
+        def early(number: int, frame: object) -> None:
+            if not self.stopping.is_set():
+                self._early = True
+                self._since = self._clock.monotonic()
+                self.stopping.set()
+                resort.arm(0, seconds=START_STOP_SECONDS, first=lambda: end_start(store))
+
+        before = {number: signal.signal(number, early) for number in STOP_SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                if signal.getsignal(number) is early:
+                    signal.signal(number, handler)
+
+    async def hear_in_loop(self) -> None:
+        """Have the loop hear the signals from now on."""
+        loop = asyncio.get_running_loop()
+        for number in STOP_SIGNALS:
+            loop.add_signal_handler(number, self)
+        for _ in range(3):  # it tells now of what it was woken by while the start held it up
+            await asyncio.sleep(0)
+        self._early = False
+
+    @property
+    def seconds_left(self) -> float:
+        """How long the stop may yet take."""
+        spent = self._clock.monotonic() - self._since if self.stopping.is_set() else 0.0
+        return max(IMPATIENT_SECONDS, STOP_SECONDS - spent)
 
     def __call__(self) -> None:
+        if self._early:  # the loop tells of the signal that was heard already
+            self._early = False
+            return
         now = self._clock.monotonic()
         if not self.stopping.is_set():
             self._since = now
@@ -169,13 +222,18 @@ def open_node(config: Config, *, config_path: Path | None, control_path: Path) -
     Raises:
         StoreDamaged: and nothing is to be put in its place; and all that ``Node`` raises.
     """
-    _prepare(config)
-    try:
-        return Node(config, config_path=config_path, control_path=control_path)
-    except StoreDamaged as damage:  # the opening has met what the look before it had not seen
-        end_run(store_file(config), damage=damage.reason)
-    _prepare(config)
-    return Node(config, config_path=config_path, control_path=control_path)
+    for last in (False, True):
+        _prepare(config)
+        try:
+            return Node(config, config_path=config_path, control_path=control_path)
+        except StoreDamaged as damage:  # the opening has met what the look before it had not seen
+            end_run(store_file(config), damage=damage.reason)
+            if last:
+                raise
+        except ShineError:
+            end_run(store_file(config))
+            raise
+    raise AssertionError("the last one is returned or raised")
 
 
 def _prepare(config: Config) -> None:
@@ -193,28 +251,15 @@ def _prepare(config: Config) -> None:
 async def _run(config: Config, config_path: Path | None, resort: LastResort, notifier: Notifier) -> int:
     loop = asyncio.get_running_loop()
     told = _Signals()
-    stopping = told.stopping
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told)
     hung_up = asyncio.Event()
     loop.add_signal_handler(signal.SIGHUP, hung_up.set)  # one that comes before the node has started is not lost
-    try:
-        with notifier.starting():
-            control_path = own_path(config.server.data_dir, os.environ)
-            node = open_node(config, config_path=config_path, control_path=control_path)
-    except ShineError as error:
-        log.critical("%s", error)
-        notifier.status(str(error))
-        return NEEDS_OWNER if isinstance(error, StoreDamaged | StoreUnsuitable) else 1
-    try:
-        with notifier.starting():
-            await node.start()
-            gc.collect()
-            gc.freeze()  # what lives as long as the node need not be looked through again
-    except ShineError as error:
-        log.critical("%s", error)
-        notifier.status(str(error))
-        return _end(node) or 1
+    with told.while_starting(resort, store_file(config)):
+        started = await _start(config, config_path, notifier)
+        if isinstance(started, int):
+            return started
+        node = started
+        await told.hear_in_loop()
+    end_start(node.store.path)
     for url in node.urls:
         print(f"listening on {url}", flush=True)
     notifier.ready()
@@ -222,16 +267,35 @@ async def _run(config: Config, config_path: Path | None, resort: LastResort, not
     others = [asyncio.create_task(_reload_when_told(hung_up, node))]
     if notifier.active:
         others += [asyncio.create_task(work) for work in _for_the_manager(node, notifier, SystemClock())]
-    waits = [asyncio.create_task(event.wait()) for event in (stopping, node.fatal)]
+    waits = [asyncio.create_task(event.wait()) for event in (told.stopping, node.fatal)]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     for task in (*others, *waits):
         task.cancel()
     log.info("stopping")
     notifier.stopping()
-    resort.arm(1 if node.fatal.is_set() else 0)
+    resort.arm(1 if node.fatal.is_set() else 0, seconds=told.seconds_left)
     with contextlib.suppress(asyncio.CancelledError):
         await node.stop()
     return _end(node)
+
+
+async def _start(config: Config, config_path: Path | None, notifier: Notifier) -> Node | int:
+    """Return a node that listens, or the status to end with; then the log says why."""
+    node = None
+    try:
+        with notifier.starting():
+            control_path = own_path(config.server.data_dir, os.environ)
+            node = open_node(config, config_path=config_path, control_path=control_path)
+            await node.start()
+            gc.collect()
+            gc.freeze()  # what lives as long as the node need not be looked through again
+    except ShineError as error:
+        log.critical("%s", error)
+        notifier.status(str(error))
+        if node is None:
+            return NEEDS_OWNER if isinstance(error, _FOR_THE_OWNER) else 1
+        return _end(node) or (NEEDS_OWNER if isinstance(error, UnreadableRow) else 1)
+    return node
 
 
 def _end(node: Node) -> int:
@@ -249,8 +313,9 @@ def leave(status: int) -> int:
     return status
 
 
-def _give_up(status: int) -> None:
-    log.warning("the stop has taken %g s: what was under way is given up", STOP_SECONDS)
+def _give_up(status: int, seconds: float, first: Callable[[], None]) -> None:
+    first()
+    log.warning("the stop has taken %g s: what was under way is given up", seconds)
     _end_now(status)
 
 

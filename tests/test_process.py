@@ -27,12 +27,13 @@ from shine_node import process as process_module
 from shine_node.cli.node_process import NodeProcess, ReservedPort
 from shine_node.client.messages import make_message
 from shine_node.config import Config, config_from_mapping, load_config
-from shine_node.node import Node
+from shine_node.node import Node, StartError
 from shine_node.process import NEEDS_OWNER, LastResort, files_needed, leave, raise_file_limit, run_node, status_line
 from shine_node.protocol.errors import ServerBusy
 from shine_node.store.environment import Store
 from shine_node.store.files import StoreDamaged
-from shine_node.store.recovery.state import read_state
+from shine_node.store.recovery.state import State, read_state
+from shine_node.store.unreadable import UnreadableRow
 from tests.api.talk import Silent, Talk, asked, node
 from tests.cli.certificates import write_certificate
 from tests.control.conftest import Asker
@@ -671,6 +672,71 @@ def test_a_thread_that_is_left_behind_does_not_keep_the_process(ended: list[int]
     go_on.set()
     left.join()
     assert ended == [0]
+
+
+@pytest.mark.usefixtures("process_of_before")
+def test_a_signal_breaks_off_a_start_that_takes_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It looks at every page, say, and never comes back to the loop."""
+    monkeypatch.setattr(process_module, "START_STOP_SECONDS", 0.01)
+
+    def look(*arguments: object, **options: object) -> None:
+        for _ in range(2):  # the second one is the same wish
+            os.kill(os.getpid(), signal.SIGTERM)
+        deadline = time.monotonic() + PATIENCE
+        while not ended and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    monkeypatch.setattr(process_module, "prepare_store", look)
+    assert run_node(config_from_mapping(node_settings("home", tmp_path))) == 0  # the test goes on where it had ended
+    assert ended[0] == 0
+    assert "what was under way is given up" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("process_of_before")
+def test_a_signal_in_a_start_that_soon_ends_stops_the_node_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: list[int]
+) -> None:
+    real = process_module.prepare_store
+
+    def look(*arguments: Any, **options: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        real(*arguments, **options)
+
+    monkeypatch.setattr(process_module, "prepare_store", look)
+    settings = config_from_mapping(node_settings("home", tmp_path))
+    assert run_node(settings) == 0
+    assert ended == []
+    state = read_state(settings.server.data_dir / "shine.mdb")
+    assert (state.known, state.running, state.starts) == (True, "", 0)
+
+
+def test_a_start_that_fails_says_nothing_against_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = config_from_mapping(node_settings("home", tmp_path))
+
+    def fail(*arguments: object, **options: object) -> None:
+        raise StartError("no certificate")
+
+    monkeypatch.setattr(process_module, "Node", fail)
+    before = signal.getsignal(signal.SIGTERM)
+    for _ in range(5):
+        assert run_node(settings) == 1
+        assert signal.getsignal(signal.SIGTERM) is before
+    assert read_state(settings.server.data_dir / "shine.mdb") == State()
+
+
+def test_what_of_the_store_ends_a_start_is_for_the_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = config_from_mapping(node_settings("home", tmp_path))
+
+    async def meet(node: Node) -> None:
+        raise UnreadableRow("a row", b"x")
+
+    monkeypatch.setattr(Node, "_start", meet)
+    assert run_node(settings) == NEEDS_OWNER
+    assert "a row cannot be read: run `shine-node verify --repair`" in capsys.readouterr().err
 
 
 def damaged(folder: Path, **storage: Any) -> Config:

@@ -11,6 +11,7 @@ from shine_node.protocol.encoding import encode_base64
 from shine_node.protocol.keys import MessageKey
 from shine_node.store.changes import Change, ItemChange, KeyChange
 from shine_node.store.layout import Direction
+from shine_node.store.unreadable import UnreadableRow
 
 __all__ = ["Events"]
 
@@ -55,6 +56,9 @@ class Events:
             self._live.push(key.owner, "DmDeliveryStateChanged", outgoing | state)
 
     def _spelled(self, login: str) -> str:
-        """Return a login in lower case as it was registered."""
-        user = self._users.get(login)
+        """Return a login in lower case as it was registered, where that can be read."""
+        try:
+            user = self._users.get(login)
+        except UnreadableRow:  # the store has told of it
+            user = None
         return user.record.login if user is not None else login

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar, cast
@@ -16,9 +17,10 @@ from shine_node.protocol.keys import MessageKey
 from shine_node.protocol.logins import is_login
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import Direction
-from shine_node.store.messages import read_up_to_ms
+from shine_node.store.marks import read_up_to_ms
 from shine_node.store.readers import Readers
 from shine_node.store.reading import Entry, Position, count_unread, get_own_copy, list_chats, read_chat
+from shine_node.store.unreadable import UnreadableRow
 from shine_node.store.users import get_registration
 
 __all__ = ["MAX_UNREAD", "ReadingOperations"]
@@ -90,7 +92,13 @@ class ReadingOperations:
             for found in read_chat(txn, owner, peer, before):
                 if isinstance(found, Position):
                     page.end_at(found.encode())
-                elif not page.add(_entry(txn, found, marks), found.position.encode()):
+                    continue
+                try:
+                    entry = _entry(txn, found, marks)
+                except UnreadableRow as error:
+                    txn.pass_over(error)
+                    continue
+                if not page.add(entry, found.position.encode()):
                     break
             return page.answer("messages", cursor)
 
@@ -105,7 +113,8 @@ class ReadingOperations:
         def read(txn: Transaction) -> Mapping[str, object]:
             page = _Page(limit, self._page_bytes)
             for place, entry in _newest_chats(txn, owner, after, limit + 1):
-                if not page.add(_dialog(txn, entry), place.encode()):
+                dialog = _dialog(txn, entry)
+                if dialog is not None and not page.add(dialog, place.encode()):
                     break
             return page.answer("dialogs", cursor)
 
@@ -179,14 +188,32 @@ def _newest_chats(
         yield ChatPlace(-negative_ms, peer), cast(Entry, entry)  # list_chats names no chat that has none
 
 
-def _dialog(txn: Transaction, entry: Entry) -> dict[str, object]:
-    owner, peer = entry.key.owner, entry.key.peer
-    known = get_registration(txn, peer)
-    return {
-        "peerLogin": known.record.login if known is not None else peer,
-        "lastMessage": _entry(txn, entry, _ReadMarks(txn, owner, peer)),
-        "unread": count_unread(txn, owner, peer, MAX_UNREAD),
-    }
+def _dialog(txn: Transaction, newest: Entry) -> dict[str, object] | None:
+    """Return a chat by its newest message that can be read; ``None`` if there is none."""
+    owner, peer = newest.key.owner, newest.key.peer
+    marks = _ReadMarks(txn, owner, peer)
+    for entry in itertools.chain((newest,), read_chat(txn, owner, peer, newest.position)):
+        try:
+            if isinstance(entry, Entry):
+                last = _entry(txn, entry, marks)
+                return {
+                    "peerLogin": _spelled(txn, peer),
+                    "lastMessage": last,
+                    "unread": count_unread(txn, owner, peer, MAX_UNREAD),
+                }
+        except UnreadableRow as error:
+            txn.pass_over(error)
+    return None
+
+
+def _spelled(txn: Transaction, login: str) -> str:
+    """Return a login in lower case as it was registered, where that can be read."""
+    try:
+        known = get_registration(txn, login)
+    except UnreadableRow as error:
+        txn.pass_over(error)
+        known = None
+    return known.record.login if known is not None else login
 
 
 def _entry(txn: Transaction, entry: Entry, marks: _ReadMarks) -> dict[str, object]:

@@ -71,7 +71,8 @@ def find(config_path: Path, *, offline: bool = False) -> list[Finding]:
         config = load_config(config_path, environ=environ_of_service(config_path))
     except ConfigError as error:
         return [Finding(Level.ERROR, "configuration", str(problem)) for problem in error.problems]
-    situation = Situation(config, config_path, _listening(config, config_path), offline)
+    listening, unreadable_rows = _running(config, config_path)
+    situation = Situation(config, config_path, listening, offline, unreadable_rows)
     rooms = (
         check_configuration,
         check_machine,
@@ -88,13 +89,19 @@ def find(config_path: Path, *, offline: bool = False) -> list[Finding]:
     ]
 
 
-def _listening(config: Config, config_path: Path) -> tuple[str, ...]:
-    """Return where the running node listens; nothing where it does not run, or cannot be asked."""
+def _running(config: Config, config_path: Path) -> tuple[tuple[str, ...], int]:
+    """Return where the running node listens, and how many rows of its store it could not read.
+
+    Nothing and none where it does not run, or cannot be asked.
+    """
     from shine_node.cli.control import ask
     from shine_node.protocol.errors import ShineError
 
     try:
-        listening = ask(config, config_path, "Status", {}, seconds=ASK_SECONDS).get("listening")
+        status = ask(config, config_path, "Status", {}, seconds=ASK_SECONDS)
     except ShineError:
-        return ()
-    return tuple(map(str, listening)) if isinstance(listening, list) else ()
+        return (), 0
+    listening, store = status.get("listening"), status.get("store")
+    rows = store.get("unreadableRows") if isinstance(store, dict) else 0
+    urls = tuple(map(str, listening)) if isinstance(listening, list) else ()
+    return urls, rows if isinstance(rows, int) else 0

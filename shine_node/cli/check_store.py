@@ -8,8 +8,9 @@ from shine_node.cli.findings import Finding, Level, Situation
 from shine_node.clock import SystemClock
 from shine_node.control.recovery import damage_notice, store_file
 from shine_node.store.recovery.state import boot_id
+from shine_node.store.unreadable import describe
 
-__all__ = ["PRODUCERS", "find_damaged_store"]
+__all__ = ["PRODUCERS", "find_damaged_store", "find_unreadable_rows"]
 
 
 def find_damaged_store(situation: Situation) -> list[Finding]:
@@ -25,4 +26,10 @@ def find_damaged_store(situation: Situation) -> list[Finding]:
     return [Finding(Level.OK, "store", f"{store}, {size // 2**20} MiB")]
 
 
-PRODUCERS: tuple[Callable[[Situation], list[Finding]], ...] = (find_damaged_store,)
+def find_unreadable_rows(situation: Situation) -> list[Finding]:
+    """Say how many rows of its store the node that runs could not read."""
+    text = describe(situation.unreadable_rows)
+    return [Finding(Level.WARNING, "store", text)] if text else []
+
+
+PRODUCERS: tuple[Callable[[Situation], list[Finding]], ...] = (find_damaged_store, find_unreadable_rows)

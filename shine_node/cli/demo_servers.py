@@ -13,7 +13,8 @@ from shine_node.client.messages import SignedPair
 from shine_node.protocol.access import AccessServer, record_payload
 from shine_node.protocol.keys import MessageId
 from shine_node.store.layout import Direction, ItemKey
-from shine_node.store.messages import get_blobs, get_row, read_up_to_ms
+from shine_node.store.marks import read_up_to_ms
+from shine_node.store.messages import get_blobs, get_row
 from shine_node.store.view import view_store
 
 __all__ = ["DemoServer"]

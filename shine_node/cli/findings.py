@@ -32,13 +32,15 @@ class Situation(NamedTuple):
     """What is looked at: a configuration without mistakes, and the file that it came from.
 
     ``listening`` are the URLs at which the running node listens, none where it does not run; ``offline`` says that
-    nothing is to be asked over the network.
+    nothing is to be asked over the network. ``unreadable_rows`` is how many rows of its store that node could not
+    read.
     """
 
     config: Config
     config_path: Path
     listening: tuple[str, ...] = ()
     offline: bool = False
+    unreadable_rows: int = 0
 
 
 def exit_status(findings: Iterable[Finding]) -> int:

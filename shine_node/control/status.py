@@ -106,6 +106,7 @@ class Status:
                 "diskFreeBytes": store.disk_free_bytes,
                 "users": store.users,
                 "messages": store.messages,
+                "unreadableRows": self._store.unreadable.count,
             },
             "peers": {
                 "atMs": peers.at_ms,

@@ -7,6 +7,8 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
+from shine_node.protocol.errors import Refusal
+
 __all__ = ["Background"]
 
 log = logging.getLogger(__name__)
@@ -30,8 +32,11 @@ class Background:
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("background work failed", exc_info=task.exception())
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Refusal):  # of this server's own store
+            log.warning("background work came to no end: %s", error)
+        elif error is not None:
+            log.error("background work failed", exc_info=error)
 
     async def close(self) -> None:
         """Cancel what still runs and wait for its end."""

@@ -26,6 +26,7 @@ from shine_node.store.environment import Store, Transaction
 from shine_node.store.layout import ItemKey, Row
 from shine_node.store.messages import get_blobs, get_row, store_incoming
 from shine_node.store.outbox import acknowledge, signatures_of
+from shine_node.store.unreadable import UnreadableRow
 from shine_node.store.users import access_servers
 
 __all__ = ["Deliverer"]
@@ -129,7 +130,7 @@ class Deliverer:
         groups: dict[AccessServer | None, list[Claim]] = {}
         for claim in claims:
             self.claims.hold(claim)
-            groups.setdefault(self._users.other_server(claim.key.owner), []).append(claim)
+            groups.setdefault(self._other_server(claim.key.owner), []).append(claim)
         try:
             answers = await all_results(self._ask_all(other, group) for other, group in groups.items())
             delivered = frozenset().union(*answers)
@@ -148,6 +149,12 @@ class Deliverer:
         finally:
             for claim in claims:
                 self.claims.release(claim)
+
+    def _other_server(self, owner: str) -> AccessServer | None:
+        try:
+            return self._users.other_server(owner)
+        except UnreadableRow:  # the store has told of it; the others are asked for
+            return None
 
     async def _ask_all(self, other: AccessServer | None, claims: Sequence[Claim]) -> set[ItemKey]:
         """Ask a server for messages and return those that it has delivered."""

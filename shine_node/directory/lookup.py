@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from shine_node.clock import Clock
@@ -15,6 +15,7 @@ from shine_node.peers.asking import Peers
 from shine_node.protocol.access import AccessServer, User, parse_record
 from shine_node.protocol.encoding import read_list
 from shine_node.protocol.errors import LinkError, PeerRefused, Refusal, ServerBusy
+from shine_node.store.unreadable import UnreadableRow
 
 __all__ = ["Lookup"]
 
@@ -131,8 +132,14 @@ class Lookup:
     async def _refresh(self, login: str) -> None:
         own = self._users.own_login
         async with self._turns:
-            servers = {s.server_login.lower(): s for s in (*self._users.routes(login), *self._sync_servers())}
+            servers = {s.server_login.lower(): s for s in (*self._routes(login), *self._sync_servers())}
             await asyncio.gather(*(self._ask_again(server, login) for key, server in servers.items() if key != own))
+
+    def _routes(self, login: str) -> Sequence[AccessServer]:
+        try:
+            return self._users.routes(login)
+        except UnreadableRow:  # the store has told of it; a peer may know them
+            return ()
 
     async def _ask_again(self, server: AccessServer, login: str) -> None:
         with contextlib.suppress(Refusal):  # it is in the log; the next attempt that fails looks again

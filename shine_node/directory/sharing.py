@@ -21,6 +21,7 @@ from shine_node.protocol.errors import BadFields, PeerRefused, RateLimited, Refu
 from shine_node.store.environment import Store, Transaction
 from shine_node.store.layout import Table, pack_number, unpack_number
 from shine_node.store.refill import end_reading, is_refilling
+from shine_node.store.unreadable import UnreadableRow
 from shine_node.store.users import records_after
 
 __all__ = ["AccessPull", "Pulled", "access_page"]
@@ -176,7 +177,11 @@ class AccessPull:
     def _read_place(self, place: bytes) -> int:
         with self._store.read() as txn:
             value = txn.get(Table.META, place)
-        return unpack_number(value) if value is not None else 0
+            try:
+                return unpack_number(value) if value is not None else 0
+            except UnreadableRow as error:  # all of it is asked for once more
+                txn.pass_over(error)
+                return 0
 
     async def _take(self, server: AccessServer, payloads: list[Any], refusals: list[Refusal]) -> int:
         """Store the records of a page; those of one user one after the other, as the peer has learned them.
@@ -208,13 +213,12 @@ class AccessPull:
         """
         taken = 0
         for record in records:
-            if not self._may_bring(server, record):
-                continue
             try:
-                taken += await self._users.add(record)
+                if self._may_bring(server, record):
+                    taken += await self._users.add(record)
             except Refusal as refusal:
                 # What only this user or only new users have too many of must not keep the rest from being read.
-                if refusal.retryable and not isinstance(refusal, RateLimited | TooManyUsers):
+                if refusal.retryable and not isinstance(refusal, RateLimited | TooManyUsers | UnreadableRow):
                     raise
                 refusals.append(refusal)
         return taken

@@ -6,9 +6,6 @@ its next attempt. Each function is called in a transaction and has no other effe
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import struct
 from collections.abc import Collection
 from typing import NamedTuple
 
@@ -16,6 +13,7 @@ from shine_node.protocol.schedule import Decision, DeliveryState, Schedule
 from shine_node.store.changes import ItemChange
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import Flag, ItemKey, OpenDelivery, Row, Table, time_key, unpack_number
+from shine_node.store.unreadable import UnreadableRow
 from shine_node.store.users import access_servers
 
 __all__ = [
@@ -33,15 +31,12 @@ __all__ = [
     "reschedule",
 ]
 
-log = logging.getLogger(__name__)
-
 Route = tuple[str, ...]
 """The access servers of a recipient: their logins in lower case, in order."""
 LOOK_AHEAD = 500
 """Due rows that are looked at where some are passed over."""
 POSTPONED_MS = 60_000
-_UNREADABLE = (ValueError, KeyError, IndexError, struct.error)
-"""What is raised by a row that is damaged: `verify` speaks of it, and it is to hold up no other."""
+_INDEX_BYTES = 16
 
 
 class Claim(NamedTuple):
@@ -62,10 +57,12 @@ def due_keys(
     """Return at most ``limit`` due rows of a table, earliest first: the index key and the item."""
     found: list[tuple[bytes, ItemKey]] = []
     for index_key, item_key in txn.scan(table):
-        if unpack_number(index_key[:8]) > now_ms or len(found) == limit:
-            break
-        with contextlib.suppress(*_UNREADABLE):
+        try:
+            if _due_at_ms(index_key) > now_ms or len(found) == limit:
+                break
             found.append((index_key, ItemKey.decode(item_key)))
+        except UnreadableRow as error:
+            txn.pass_over(error)
     return found
 
 
@@ -192,8 +189,10 @@ def reschedule(
             break
         seen += 1
         last = index_key
-        with contextlib.suppress(*_UNREADABLE):
+        try:
             rows.append((index_key, ItemKey.decode(item_key)))
+        except UnreadableRow as error:
+            txn.pass_over(error)
     for _, key in rows:
         row = _open_row(txn, key)
         if row is None or row.delivery is None or (row.seq, row.version) in held:
@@ -233,17 +232,27 @@ def count_open(txn: Transaction) -> int:
 
 
 def _route(txn: Transaction, login: str) -> Route:
-    return tuple(sorted(server.server_login.lower() for server in access_servers(txn, login)))
+    try:
+        return tuple(sorted(server.server_login.lower() for server in access_servers(txn, login)))
+    except UnreadableRow as error:  # the attempt will say so; here it must hold up no other
+        txn.pass_over(error)
+        return ()
 
 
 def _open_row(txn: Transaction, key: ItemKey) -> Row | None:
     value = txn.get(Table.HISTORY, key.encode())
     try:
         row = Row.decode(value) if value is not None else None
-    except _UNREADABLE:
-        log.error("the row of %s cannot be read, and is not delivered: run `shine-node verify`", key.message.base_key)
+    except UnreadableRow as error:
+        txn.pass_over(error.named(f"the row of {key.message.base_key}"))
         return None
     return row if row is not None and row.delivery is not None else None
+
+
+def _due_at_ms(index_key: bytes) -> int:
+    if len(index_key) != _INDEX_BYTES:
+        raise UnreadableRow("a row of open work", index_key)
+    return unpack_number(index_key[:8])
 
 
 def _update(txn: Transaction, key: ItemKey, row: Row, delivery: OpenDelivery, *, version: int | None = None) -> Row:

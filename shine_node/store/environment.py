@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import struct
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from shine_node.store.layout import Table
 from shine_node.store.schema import check_schema, last_numbers, write_schema
 from shine_node.store.transaction import Transaction
 from shine_node.store.trouble import Trouble
+from shine_node.store.unreadable import Unreadable, UnreadableRow
 from shine_node.store.usage import Usage
 
 __all__ = ["Job", "Store", "StoreDamaged", "StoreError", "Transaction"]
@@ -75,6 +75,8 @@ class Store:
         self._trouble = Trouble(path, map_size, monotonic=monotonic, fatal=self._give_up)
         self.usage = Usage()
         """What is counted of owners; for the writer."""
+        self.unreadable = Unreadable()
+        """What of it could not be read since it was opened."""
         self._dbs: dict[Table, Any] = {}
         with contextlib.ExitStack() as undo:
             self._lock_file = take_lock(path)
@@ -143,6 +145,7 @@ class Store:
         Raises:
             ServerBusy: too many are open at once.
             StoreDamaged: a page that was needed is not what it must be; the node stops.
+            UnreadableRow: a row that was needed is not what was written.
         """
         try:
             raw = self._env.begin()
@@ -153,6 +156,9 @@ class Store:
             del raw
             try:
                 yield txn
+            except UnreadableRow as error:
+                self.unreadable.note(error)
+                raise
             except lmdb.Error as error:
                 if self._trouble.is_damage(error):
                     raise StoreDamaged(self.path, str(error)) from error
@@ -196,7 +202,7 @@ class Store:
 
         Raises:
             StorageFull: neither the map nor the disk has room.
-            InternalError: the file cannot be written; the log has the cause.
+            InternalError: the file cannot be written; the log has the cause. UnreadableRow: as ``read``.
         """
         if self._thread is not None:
             raise AssertionError("the writer thread is running")
@@ -251,7 +257,7 @@ class Store:
                     except Refusal as refusal:
                         if txn.writes != before:
                             raise  # it had written: only a transaction of its own can undo that
-                        job.error = refusal
+                        job.error = self._noted(refusal)
                 self.usage.keep_short(txn)
         except BaseException:
             return None  # each runs alone next, and meets its own error there
@@ -266,7 +272,7 @@ class Store:
                 txn.origin = job.origin
                 job.result = job.work(txn)
         except Refusal as refusal:
-            job.error = refusal
+            job.error = self._noted(refusal)
         except lmdb.Error as error:
             job.error = self._trouble.refusal(error)
         except BaseException:  # whatever it is, the thread must outlive it: without its writer a node is lost
@@ -276,6 +282,12 @@ class Store:
             self._written(txn)
             return txn.changes
         return []
+
+    def _noted(self, refusal: Refusal) -> Refusal:
+        """Take note of a row that could not be read, if it is that."""
+        if isinstance(refusal, UnreadableRow):
+            self.unreadable.note(refusal)
+        return refusal
 
     def _give_up(self) -> None:
         if self._on_fatal is not None and self._loop is not None:
@@ -302,5 +314,5 @@ class Store:
                     self._dbs[table] = self._env.open_db(table.value, txn=raw)
             with self.read() as txn:
                 self.seqs = last_numbers(txn, least)
-        except (lmdb.Error, struct.error) as error:
+        except (lmdb.Error, UnreadableRow) as error:
             raise opening_error(self.path, error) from None

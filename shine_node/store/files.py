@@ -6,7 +6,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import struct
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,10 +15,13 @@ from shine_node.protocol.errors import ShineError
 from shine_node.store.layout import Table
 from shine_node.store.pages import DamagedPage, ForeignFile, Head
 from shine_node.store.structure import examine
+from shine_node.store.unreadable import UnreadableRow
 
 __all__ = [
     "StoreDamaged",
     "StoreError",
+    "StoreGone",
+    "StoreSuspect",
     "StoreUnsuitable",
     "examine_file",
     "is_damage",
@@ -65,7 +67,39 @@ class StoreDamaged(StoreError):
             f"{path} is damaged ({reason}): restore a backup, or refill it from the users' other server,"
             " with `shine-node recover`"
         )
+        self.path = path
         self.reason = reason
+
+    def because(self, why: str) -> StoreDamaged:
+        """Return the same, with why it was not gone on with something else."""
+        return StoreDamaged(self.path, f"{self.reason}; {why}")
+
+
+class StoreSuspect(StoreError):
+    """The store ends each start of the node, although nothing is found to be wrong with it: its owner has to look."""
+
+
+class StoreGone(StoreDamaged):
+    """There is no file where a store was, or an empty one: it is not replaced by a new one without a word.
+
+    Args:
+        path: the file.
+        reason: what is wrong, as a part of a sentence.
+        remembered: the file that says that there was a store.
+    """
+
+    def __init__(self, path: Path, reason: str, *, remembered: Path) -> None:
+        super().__init__(path, reason)
+        self._remembered = remembered
+        self.args = (
+            f"there was a store {path}, and now {reason}: put it back (is its disk mounted?), or restore a backup, or"
+            f" refill it from the users' other server, with `shine-node recover`. To begin with nothing, remove"
+            f" {remembered} too",
+        )
+
+    def because(self, why: str) -> StoreDamaged:
+        """Return the same, with why it was not gone on with something else."""
+        return StoreGone(self.path, f"{self.reason}; {why}", remembered=self._remembered)
 
 
 def take_lock(path: Path) -> int:
@@ -159,7 +193,9 @@ def opening_error(path: Path, error: Exception) -> StoreError:
     """Return what an error means that came while the tables of a store were opened."""
     if isinstance(error, lmdb.MapFullError):
         return StoreError(f"{path} has no room: raise storage.mapSizeMiB")
-    if is_damage(error) or isinstance(error, struct.error):
+    if isinstance(error, UnreadableRow):
+        return StoreDamaged(path, f"{error.what} at one of its ends, or the version of its schema, cannot be read")
+    if is_damage(error):
         return StoreDamaged(path, str(error))
     if is_disk_full(path):
         return StoreError(f"the disk of {path.parent} is full: make room")

@@ -39,6 +39,7 @@ from typing import Final, NamedTuple
 from shine_node.protocol.container import Container
 from shine_node.protocol.keys import MessageId
 from shine_node.protocol.schedule import DeliveryState
+from shine_node.store.unreadable import UnreadableRow
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -51,6 +52,7 @@ __all__ = [
     "Table",
     "decode_containers",
     "encode_containers",
+    "is_flagged",
     "pack_number",
     "time_key",
     "unpack_number",
@@ -125,6 +127,9 @@ _TIME_SEQ = struct.Struct(">QQ")
 _ROW = struct.Struct(">BBQQQI")
 _OPEN = struct.Struct(">qBQQ")
 _LENGTH = struct.Struct(">I")
+_MOST = 2**62
+"""More than any time or number that was ever given; what is added to one below it still fits into 64 bits."""
+_MOST_VERSIONS = 2**31
 
 
 class ItemKey(NamedTuple):
@@ -144,10 +149,20 @@ class ItemKey(NamedTuple):
 
     @classmethod
     def decode(cls, key: bytes) -> ItemKey:
-        """Return what ``encode`` was given."""
-        owner, peer, _ = key.split(b"\0", 2)
-        kind, time_ms, nonce, direction = _ITEM_TAIL.unpack_from(key, len(owner) + len(peer) + 2)
-        return cls(owner.decode(), peer.decode(), _KINDS[kind], time_ms, nonce, _DIRECTIONS[direction])
+        """Return what ``encode`` was given.
+
+        Raises:
+            UnreadableRow: these bytes are no such key.
+        """
+        try:
+            owner, peer, _ = key.split(b"\0", 2)
+            kind, time_ms, nonce, direction = _ITEM_TAIL.unpack_from(key, len(owner) + len(peer) + 2)
+            # Its logins are ASCII: what is read is encoded again, to find the row.
+            return cls(
+                owner.decode("ascii"), peer.decode("ascii"), _KINDS[kind], time_ms, nonce, _DIRECTIONS[direction]
+            )
+        except (ValueError, KeyError, struct.error):
+            raise UnreadableRow("a key of a message", key) from None
 
     @classmethod
     def outgoing(cls, message: MessageId, message_type: int) -> ItemKey:
@@ -223,14 +238,24 @@ class Row(NamedTuple):
 
     @classmethod
     def decode(cls, value: bytes) -> Row:
-        """Return what was encoded."""
-        flags, state, seq, revision_ms, changed_at_ms, version = _ROW.unpack_from(value)
-        delivery, digest = None, b""
-        if state == _ACCEPTED:
-            delivery = OpenDelivery(*_OPEN.unpack_from(value, _ROW.size))
-        else:
-            digest = value[_ROW.size :]
-        return cls(_FLAGS[flags], _STATES[state], seq, revision_ms, changed_at_ms, version, delivery, digest)
+        """Return what was encoded.
+
+        Raises:
+            UnreadableRow: these bytes are no such row, or hold a number that nobody can have given.
+        """
+        try:
+            flags, state, seq, revision_ms, changed_at_ms, version = _ROW.unpack_from(value)
+            delivery, digest = None, b""
+            if state == _ACCEPTED:
+                delivery = OpenDelivery(*_OPEN.unpack_from(value, _ROW.size))
+                fits = -_MOST < delivery.accepted_at_ms < _MOST and delivery.due_at_ms < _MOST
+            else:
+                digest, fits = value[_ROW.size :], True
+            if fits and seq < _MOST and changed_at_ms < _MOST and version < _MOST_VERSIONS:
+                return cls(_FLAGS[flags], _STATES[state], seq, revision_ms, changed_at_ms, version, delivery, digest)
+        except (KeyError, struct.error):
+            pass
+        raise UnreadableRow("a row of a message", value)
 
 
 def encode_containers(incoming: bytes, outgoing: bytes) -> bytes:
@@ -239,8 +264,15 @@ def encode_containers(incoming: bytes, outgoing: bytes) -> bytes:
 
 
 def decode_containers(value: bytes) -> tuple[bytes, bytes]:
-    """Return the incoming and the outgoing copy, the latter empty for a recipient's item."""
-    (length,) = _LENGTH.unpack_from(value)
+    """Return the incoming and the outgoing copy, the latter empty for a recipient's item.
+
+    Raises:
+        UnreadableRow: there is no length.
+    """
+    try:
+        (length,) = _LENGTH.unpack_from(value)
+    except struct.error:
+        raise UnreadableRow("the contents of a message", value) from None
     return value[4 : 4 + length], value[4 + length :]
 
 
@@ -250,8 +282,20 @@ def pack_number(number: int) -> bytes:
 
 
 def unpack_number(data: bytes) -> int:
-    """Decode what ``pack_number`` gave."""
-    return int(_NUMBER.unpack(data)[0])
+    """Decode what ``pack_number`` gave.
+
+    Raises:
+        UnreadableRow: these bytes are no number.
+    """
+    try:
+        return int(_NUMBER.unpack(data)[0])
+    except struct.error:
+        raise UnreadableRow("a number", data) from None
+
+
+def is_flagged(value: bytes, flag: Flag) -> bool:
+    """Say of a row in ``history``, encoded, whether it has a mark; cheaper than decoding. One of no bytes has none."""
+    return bool(value) and bool(value[0] & flag)
 
 
 def time_key(time_ms: int, seq: int) -> bytes:

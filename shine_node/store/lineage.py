@@ -19,6 +19,7 @@ from typing import Final
 from shine_node.protocol.errors import Refusal
 from shine_node.store.environment import Store, Transaction
 from shine_node.store.layout import Table, pack_number, unpack_number
+from shine_node.store.unreadable import UnreadableRow
 
 __all__ = [
     "LINEAGE",
@@ -116,10 +117,15 @@ def end_run(txn: Transaction, position: int) -> None:
 def list_runs(txn: Transaction, position: int) -> list[tuple[bytes, int]]:
     """Return all runs that are remembered and the last commit of each, oldest first.
 
+    Where they cannot be read none are: what others have heard of them counts as lost, and more is sent, once.
+
     Args:
         position: the last commit of a run that has not ended, the last one.
     """
     row = txn.get(Table.META, LINEAGE) or b""
+    if len(row) % _ENTRY_BYTES:
+        txn.pass_over(UnreadableRow("the runs of this store", row))
+        return []
     entries = [row[start : start + _ENTRY_BYTES] for start in range(0, len(row), _ENTRY_BYTES)]
     return [(entry[:RUN_BYTES], unpack_number(entry[RUN_BYTES:]) or position) for entry in entries]
 
@@ -139,8 +145,11 @@ def add_runs(txn: Transaction, runs: Sequence[tuple[bytes, int]]) -> bool:
 
 
 def get_peer_mark(txn: Transaction, server: str) -> str:
-    """Return the mark that a server (in lower case) gave with what it acknowledged last, empty if it gave none."""
-    return (txn.get(Table.META, _peer_key(server)) or b"").decode()
+    """Return the mark that a server (in lower case) gave with what it acknowledged last, empty if it gave none.
+
+    One that cannot be read is one that nobody has given: it counts as lost.
+    """
+    return (txn.get(Table.META, _peer_key(server)) or b"").decode("ascii", "replace")
 
 
 def put_peer_mark(txn: Transaction, server: str, mark: str) -> None:
@@ -150,7 +159,7 @@ def put_peer_mark(txn: Transaction, server: str, mark: str) -> None:
 
 def get_peer_run(txn: Transaction, server: str) -> str:
     """Return the run that a server (in lower case) was heard in last, empty if it was never heard."""
-    return (txn.get(Table.META, _run_key(server)) or b"").decode()
+    return (txn.get(Table.META, _run_key(server)) or b"").decode("ascii", "replace")
 
 
 def put_peer_run(txn: Transaction, server: str, run: str) -> None:
@@ -162,10 +171,10 @@ def get_doubt(txn: Transaction, server: str) -> int | None:
     """Return since when entries have changed that a server (in lower case) has outside of what its mark says.
 
     Returns:
-        Unix milliseconds; ``None`` where there are none.
+        Unix milliseconds; ``None`` where there are none. 0, which is of all, where it cannot be read.
     """
-    values = [txn.get(Table.META, key) for key in (_late_doubt_key(server), _early_doubt_key(server))]
-    return min((unpack_number(value) for value in values if value is not None), default=None)
+    doubts = [_read_doubt(txn, key) for key in (_late_doubt_key(server), _early_doubt_key(server))]
+    return min((doubt for doubt in doubts if doubt is not None), default=None)
 
 
 def note_doubt(txn: Transaction, server: str, changed_at_ms: int) -> None:
@@ -174,8 +183,8 @@ def note_doubt(txn: Transaction, server: str, changed_at_ms: int) -> None:
     It took or brought the entry in an exchange without a mark. Mostly there is nothing to write: one earlier entry
     stands for all that follow.
     """
-    value = txn.get(Table.META, _late_doubt_key(server))
-    if value is None or changed_at_ms < unpack_number(value):
+    doubt = _read_doubt(txn, _late_doubt_key(server))
+    if doubt is None or changed_at_ms < doubt:
         txn.put(Table.META, _late_doubt_key(server), pack_number(changed_at_ms))
 
 
@@ -190,6 +199,15 @@ def settle_doubt(txn: Transaction, server: str) -> None:
         txn.put(Table.META, _early_doubt_key(server), late)
     else:
         txn.delete(Table.META, _early_doubt_key(server))
+
+
+def _read_doubt(txn: Transaction, key: bytes) -> int | None:
+    value = txn.get(Table.META, key)
+    try:
+        return unpack_number(value) if value is not None else None
+    except UnreadableRow as error:
+        txn.pass_over(error)
+        return 0
 
 
 def _put_runs(txn: Transaction, runs: Sequence[tuple[bytes, int]]) -> None:

@@ -30,10 +30,11 @@ from shine_node.store.layout import (
     encode_containers,
     pack_number,
     time_key,
-    unpack_number,
 )
 from shine_node.store.lineage import note_doubt
+from shine_node.store.marks import move_mark, read_mark_key
 from shine_node.store.outbox import acknowledge, clear_entry, put_entry, signatures_of
+from shine_node.store.unreadable import UnreadableRow
 from shine_node.store.usage import add_item, change_item
 from shine_node.store.users import access_servers, other_server
 
@@ -46,7 +47,6 @@ __all__ = [
     "identical",
     "judge_copies",
     "read_mark_key",
-    "read_up_to_ms",
     "store_incoming",
     "store_pair",
 ]
@@ -77,9 +77,16 @@ class Stored(NamedTuple):
 
 
 def get_row(txn: Transaction, key: ItemKey) -> Row | None:
-    """Return what is known of an item."""
+    """Return what is known of an item.
+
+    Raises:
+        UnreadableRow: its row cannot be read.
+    """
     value = txn.get(Table.HISTORY, key.encode())
-    return Row.decode(value) if value is not None else None
+    try:
+        return Row.decode(value) if value is not None else None
+    except UnreadableRow as error:
+        raise error.named(f"the row of {key.message.base_key}") from None
 
 
 def get_blobs(txn: Transaction, row: Row) -> tuple[bytes, bytes]:
@@ -210,12 +217,6 @@ def store_incoming(
     return Stored(arrival, row)
 
 
-def read_up_to_ms(txn: Transaction, owner: str, peer: str, direction: Direction) -> int | None:
-    """Return the time up to which the owner's messages of a direction in a chat are read, or ``None`` (§4)."""
-    value = txn.get(Table.READ_MARKS, read_mark_key(owner, peer, direction))
-    return unpack_number(value) if value is not None else None
-
-
 def _takes(txn: Transaction, incoming: Container, gate: Gate, *, ask: bool) -> bool:
     """Say whether the recipient's copy of a pair passes, or is there already.
 
@@ -338,10 +339,7 @@ def follow(txn: Transaction, container: Container, key: ItemKey, now_ms: int, ow
     if key.kind is Kind.RECEIPT:
         # The receipt's sender has read messages that came in; its recipient's messages that went out are read.
         direction = Direction.IN if key.direction is Direction.OUT else Direction.OUT
-        mark = read_mark_key(key.owner, key.peer, direction)
-        known = txn.get(Table.READ_MARKS, mark)
-        if known is None or unpack_number(known) < reference.time_ms:
-            txn.put(Table.READ_MARKS, mark, pack_number(reference.time_ms))
+        move_mark(txn, key.owner, key.peer, direction, reference.time_ms)
         return
     _remove(txn, target_of(reference, key), now_ms, own_login)
 
@@ -379,8 +377,3 @@ def _is(other: str, from_server: str | None) -> bool:
 
 def _digest(incoming: bytes, outgoing: bytes) -> bytes:
     return hashlib.sha256(incoming + outgoing).digest()
-
-
-def read_mark_key(owner: str, peer: str, direction: Direction) -> bytes:
-    """Return the key in ``read_marks`` of a direction of a chat."""
-    return f"{owner}\0{peer}\0".encode() + bytes((direction,))

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from shine_node.protocol.container import SIGNATURE_BYTES
 from shine_node.store.environment import Transaction
-from shine_node.store.layout import Flag, ItemKey, Row, Table, decode_containers, pack_number, time_key
+from shine_node.store.layout import Flag, ItemKey, Row, Table, decode_containers, is_flagged, pack_number, time_key
 from shine_node.store.lineage import note_doubt
+from shine_node.store.unreadable import UnreadableRow
 
 __all__ = ["acknowledge", "clear_entry", "former_servers", "outbox_key", "put_entry", "signatures_of"]
 
@@ -28,8 +29,14 @@ def former_servers(txn: Transaction, owner: str) -> list[str]:
     Args:
         owner: in lower case.
     """
-    works = txn.scan(Table.RESYNC, prefix=owner.encode() + b"\0")
-    return [former.decode() for _, value in works if (former := value.partition(b"\0")[0])]
+    found: list[str] = []
+    for _, value in txn.scan(Table.RESYNC, prefix=owner.encode() + b"\0"):
+        former = value.partition(b"\0")[0]
+        if former.isascii():
+            found += [former.decode()] if former else []
+        else:
+            txn.pass_over(UnreadableRow("a row of unfinished work", value))
+    return found
 
 
 def put_entry(txn: Transaction, server: str, key: ItemKey, row: Row) -> None:
@@ -66,7 +73,7 @@ def acknowledge(txn: Transaction, server: str, key: ItemKey, signatures: bytes, 
     """
     encoded_key = key.encode()
     value = txn.get(Table.HISTORY, encoded_key)
-    if value is None or not value[0] & _UNSYNCED:
+    if value is None or not is_flagged(value, Flag.UNSYNCED):
         return False
     row = Row.decode(value)
     containers = txn.get(Table.CONTAINERS, pack_number(row.seq))

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from shine_node.store.environment import Transaction
-from shine_node.store.layout import Direction, Flag, ItemKey, Kind, Row, Table, pack_number, unpack_number
-from shine_node.store.messages import get_blobs, read_up_to_ms
+from shine_node.store.layout import Direction, Flag, ItemKey, Kind, Row, Table, is_flagged, pack_number, unpack_number
+from shine_node.store.marks import read_up_to_ms
+from shine_node.store.messages import get_blobs
+from shine_node.store.unreadable import UnreadableRow
 
 __all__ = ["MOST_PASSED", "Entry", "Position", "count_unread", "get_own_copy", "list_chats", "read_chat"]
 
@@ -20,6 +22,7 @@ MOST_PASSED = 10_000
 """So many rows that are not listed are passed over at one go: anybody can leave many in a chat with somebody."""
 _POSITION = struct.Struct(">QIB")
 _NO_NUMBER = pack_number(0)
+_DIRECTIONS = frozenset(Direction)
 
 
 class Position(NamedTuple):
@@ -62,7 +65,8 @@ def read_chat(txn: Transaction, owner: str, peer: str, before: Position | None =
     """Yield the messages of a chat, the newest first: removed ones too, no receipts and no tombstones.
 
     A message to oneself is one entry, the outgoing one. One that was removed before it came is none: whoever writes a
-    tombstone chooses what it names. After ``MOST_PASSED`` of these the last thing yielded is where to read on from.
+    tombstone chooses what it names. After ``MOST_PASSED`` of these the last thing yielded is where to read on from. One
+    that cannot be read is told in the log and passed over.
 
     Args:
         owner: whose history, in lower case.
@@ -75,13 +79,17 @@ def read_chat(txn: Transaction, owner: str, peer: str, before: Position | None =
     for encoded, value in txn.scan_back(Table.HISTORY, end, prefix=prefix):
         if _never_came(value):
             passed += 1
-            if passed == MOST_PASSED:
+            if passed >= MOST_PASSED and encoded[-1] in _DIRECTIONS:
                 yield Position.decode(encoded[-_POSITION.size :])
                 return
             continue
-        key = ItemKey.decode(encoded)
-        if key.direction is Direction.OUT or owner != peer:
-            yield Entry(key, Row.decode(value))
+        try:
+            entry = Entry(ItemKey.decode(encoded), Row.decode(value))
+        except UnreadableRow as error:
+            txn.pass_over(error)
+            continue
+        if entry.key.direction is Direction.OUT or owner != peer:
+            yield entry
 
 
 def list_chats(txn: Transaction, owner: str) -> Iterator[tuple[int, str]]:
@@ -94,13 +102,18 @@ def list_chats(txn: Transaction, owner: str) -> Iterator[tuple[int, str]]:
     with txn.seek(Table.HISTORY) as seek:
         key = seek.at_or_after(prefix)
         while key is not None and key.startswith(prefix):
-            end = key.index(b"\0", len(prefix))
+            end = key.find(b"\0", len(prefix))
+            if end < 0 or not key[:end].isascii():
+                txn.pass_over(UnreadableRow("a key of a message", key))
+                key = seek.at_or_after(key + b"\0" if end < 0 else key[:end] + b"\1")
+                continue
             peer = key[len(prefix) : end].decode()
             messages = key[: end + 1] + bytes((Kind.MESSAGE,))
             newest = seek.before(key[: end + 1] + bytes((Kind.MESSAGE + 1,)))
             if newest is not None and newest.startswith(messages):
                 # Of a message to oneself only one of two rows counts.
-                if peer == owner or _never_came(seek.value()):
+                value = seek.value()
+                if peer == owner or _never_came(value) or not _is_readable(txn, newest, value):
                     entry = next(read_chat(txn, owner, peer), None)
                     if isinstance(entry, Entry):
                         yield entry.key.time_ms, peer
@@ -129,7 +142,7 @@ def count_unread(txn: Transaction, owner: str, peer: str, greatest: int) -> int:
     start = prefix if mark_ms is None else prefix + pack_number(mark_ms + 1)
     count = passed = 0
     for key, value in txn.scan(Table.HISTORY, start, prefix=prefix):
-        if value[0] & Flag.REMOVED:
+        if is_flagged(value, Flag.REMOVED):
             passed += 1
             if passed == MOST_PASSED:
                 break
@@ -142,7 +155,17 @@ def count_unread(txn: Transaction, owner: str, peer: str, greatest: int) -> int:
 
 def _never_came(value: bytes) -> bool:
     """Say of a row in ``history``, encoded, whether its message was removed before it came; cheaper than decoding."""
-    return bool(value[0] & Flag.REMOVED) and value[2:10] == _NO_NUMBER
+    return is_flagged(value, Flag.REMOVED) and value[2:10] == _NO_NUMBER
+
+
+def _is_readable(txn: Transaction, key: bytes, value: bytes) -> bool:
+    try:
+        ItemKey.decode(key)
+        Row.decode(value)
+    except UnreadableRow as error:
+        txn.pass_over(error)
+        return False
+    return True
 
 
 def _chat_prefix(owner: str, peer: str) -> bytes:

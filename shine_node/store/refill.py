@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import Table, pack_number, unpack_number
+from shine_node.store.unreadable import UnreadableRow
 
 __all__ = ["begin_refill", "end_reading", "is_refilling", "list_refilling"]
 
@@ -31,13 +32,17 @@ def is_refilling(txn: Transaction, server: str) -> bool:
 
 def list_refilling(txn: Transaction) -> list[str]:
     """Return the servers, in lower case, that have yet to tell."""
-    return [key[len(_PREFIX) :].decode() for key in txn.scan_keys(Table.META, prefix=_PREFIX)]
+    return [key[len(_PREFIX) :].decode("ascii", "replace") for key in txn.scan_keys(Table.META, prefix=_PREFIX)]
 
 
 def end_reading(txn: Transaction, server: str) -> bool:
     """Take note that all records of a server have been read, and say whether they are to be read once more."""
     value = txn.get(Table.META, _key(server))
-    left = unpack_number(value) - 1 if value is not None else 0
+    try:
+        left = min(unpack_number(value), READINGS) - 1 if value is not None else 0
+    except UnreadableRow as error:
+        txn.pass_over(error)
+        left = READINGS - 1
     if left > 0:
         txn.put(Table.META, _key(server), pack_number(left))
     elif value is not None:

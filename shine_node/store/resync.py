@@ -13,10 +13,11 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from shine_node.store.environment import Transaction
-from shine_node.store.layout import Flag, Row, Table, pack_number, unpack_number
+from shine_node.store.layout import Flag, Row, Table, is_flagged, pack_number, unpack_number
 from shine_node.store.outbox import outbox_key
 from shine_node.store.settings import count_settings, mark_settings
-from shine_node.store.users import other_server
+from shine_node.store.unreadable import UnreadableRow
+from shine_node.store.users import access_servers, other_server
 
 __all__ = [
     "FIRST",
@@ -29,6 +30,7 @@ __all__ = [
     "count_entries",
     "decode_work",
     "has_entries",
+    "has_other_server",
     "list_owners",
     "next_resync",
     "put_resync",
@@ -51,6 +53,8 @@ class Place(NamedTuple):
 
 
 FIRST = Place(0, b"")
+MAX_KEY_BYTES = 511
+"""LMDB's bound."""
 
 
 class Part(enum.Enum):
@@ -84,8 +88,12 @@ def begin_resync(txn: Transaction, owner: str, *, former: str = "", since_ms: in
     prefix = owner.encode() + b"\0"
     number = 0
     for key, value in list(txn.scan(Table.RESYNC, prefix=prefix)):
-        number = unpack_number(key[-8:])
-        work = decode_work(key, value)
+        try:
+            number = max(number, min(unpack_number(key[-8:]), 2**62))
+            work = decode_work(key, value)
+        except UnreadableRow as error:
+            txn.pass_over(error)
+            continue
         if work.former == former.lower():
             txn.put(Table.RESYNC, key, _encode(former, min(since_ms, work.since_ms), Part.SETTINGS, b""))
             return
@@ -94,7 +102,11 @@ def begin_resync(txn: Transaction, owner: str, *, former: str = "", since_ms: in
 
 
 def all_resyncs(txn: Transaction, owner: str = "") -> Iterator[Resync]:
-    """Yield all unfinished work, that of one owner (in lower case) or of all, by owner and in its order."""
+    """Yield all unfinished work, that of one owner (in lower case) or of all, by owner and in its order.
+
+    Raises:
+        UnreadableRow: one cannot be read.
+    """
     for key, value in txn.scan(Table.RESYNC, prefix=owner.encode() + b"\0" if owner else b""):
         yield decode_work(key, value)
 
@@ -108,9 +120,9 @@ def put_resync(txn: Transaction, work: Resync) -> None:
 
 
 def next_resync(txn: Transaction) -> Resync | None:
-    """Return the first unfinished work, ``None`` if there is none."""
+    """Return the first unfinished work that can be done, ``None`` if there is none."""
     found = _next(txn, "")
-    return decode_work(*found) if found is not None else None
+    return found[1] if found is not None else None
 
 
 def step_resync(txn: Transaction, own_login: str, *, limit: int, after: str = "") -> tuple[str, int] | None:
@@ -126,8 +138,7 @@ def step_resync(txn: Transaction, own_login: str, *, limit: int, after: str = ""
     found = _next(txn, after)
     if found is None:
         return None
-    key, value = found
-    work = decode_work(key, value)
+    key, work = found
     server = other_server(txn, work.owner, own_login)
     other = server.server_login.lower() if server is not None else ""
     former = work.former if work.former != other else ""
@@ -172,11 +183,11 @@ def count_entries(
     index, after = place
     while index < len(owners) and left > 0:
         owner, rows = owners[index], list[tuple[bytes, bytes]]()
-        if other_server(txn, owner, own_login) is not None:
+        if has_other_server(txn, owner, own_login):
             if not after:
                 settings += count_settings(txn, owner)
             rows = _history(txn, owner, after, left)
-            messages += sum(not value[0] & Flag.REMOVED for _, value in rows)
+            messages += sum(not is_flagged(value, Flag.REMOVED) for _, value in rows)
             if len(rows) == left:
                 return Counts(settings, messages), Place(index, rows[-1][0])
         index, after, left = index + 1, b"", left - len(rows) - 1
@@ -185,15 +196,35 @@ def count_entries(
 
 def list_owners(txn: Transaction, own_login: str) -> list[str]:
     """Return all who have this server (in lower case) and another one, in lower case."""
-    logins = [key.decode() for key in txn.scan_keys(Table.ACCESS_CURRENT)]
-    return [login for login in logins if other_server(txn, login, own_login) is not None]
+    logins = [key.decode("ascii", "replace") for key in txn.scan_keys(Table.ACCESS_CURRENT)]
+    return [login for login in logins if has_other_server(txn, login, own_login)]
 
 
-def _next(txn: Transaction, after: str) -> tuple[bytes, bytes] | None:
-    """Return the first row of the owner who comes after another one, or else of the first one."""
+def has_other_server(txn: Transaction, login: str, own_login: str) -> bool:
+    """Say whether a user (in lower case) has this server and another one; not of one who cannot be read."""
+    try:
+        return other_server(txn, login, own_login) is not None
+    except UnreadableRow as error:
+        txn.pass_over(error)
+        return False
+
+
+def _next(txn: Transaction, after: str) -> tuple[bytes, Resync] | None:
+    """Return the first work of the owner who comes after another one, or else of the first one.
+
+    What cannot be read, or is of a user who cannot, is passed over: it is in nobody's way.
+    """
     behind = after.encode() + b"\0" + b"\xff" * 9  # the keys of that owner's rows end in eight bytes
-    found = next(txn.scan(Table.RESYNC, behind), None) if after else None
-    return found or next(txn.scan(Table.RESYNC), None)
+    for start in (behind, b"") if after else (b"",):
+        for key, value in txn.scan(Table.RESYNC, start):
+            try:
+                work = decode_work(key, value)
+                access_servers(txn, work.owner)
+            except UnreadableRow as error:
+                txn.pass_over(error)
+            else:
+                return key, work
+    return None
 
 
 def _mark_messages(
@@ -202,7 +233,11 @@ def _mark_messages(
     """Do as ``mark_settings`` does, with messages."""
     rows = _history(txn, owner, after, limit)
     for key, value in rows:
-        row = Row.decode(value)
+        try:
+            row = Row.decode(value)
+        except UnreadableRow as error:
+            txn.pass_over(error)
+            continue
         if row.changed_at_ms >= since_ms:
             _mark(txn, key, row, former, other)
     return len(rows), rows[-1][0] if len(rows) == limit else None
@@ -232,6 +267,17 @@ def _encode(former: str, since_ms: int, part: Part, after: bytes) -> bytes:
 
 
 def decode_work(key: bytes, value: bytes) -> Resync:
-    """Return the unfinished work of a row in ``resync``."""
+    """Return the unfinished work of a row in ``resync``.
+
+    Raises:
+        UnreadableRow: these bytes are no such row.
+    """
     former, _, place = value.partition(b"\0")
-    return Resync(key[:-9].decode(), former.decode(), unpack_number(place[:8]), Part(place[8:9]), place[9:])
+    try:
+        owner, since_ms = key[:-9].decode("ascii"), unpack_number(place[:8])
+        work = Resync(owner, former.decode("ascii"), since_ms, Part(place[8:9]), place[9:])
+    except ValueError:
+        raise UnreadableRow("a row of unfinished work", key + value) from None
+    if not owner or len(work.after) > MAX_KEY_BYTES:
+        raise UnreadableRow("a row of unfinished work", key + value)
+    return work

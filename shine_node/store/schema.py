@@ -24,7 +24,7 @@ def check_schema(txn: Transaction, path: Path) -> bool:
 
     Raises:
         StoreUnsuitable: a newer version of this program has written it.
-        struct.error: what stands there is no number.
+        UnreadableRow: what stands there is no number.
     """
     stored = txn.get(Table.META, SCHEMA_KEY)
     if stored is None:
@@ -48,7 +48,7 @@ def last_numbers(txn: Transaction, least: int) -> dict[Table, int]:
     Both ends of every table are read, so that damage there shows now.
 
     Raises:
-        struct.error: a key is no number.
+        UnreadableRow: a key is no number.
     """
     numbers: dict[Table, int] = {}
     for table in Table:

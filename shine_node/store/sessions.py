@@ -10,6 +10,7 @@ from shine_node.protocol.session_errors import SessionOfAnotherUser
 from shine_node.protocol.sessions import Session, session_not_found
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import Table
+from shine_node.store.unreadable import UnreadableRow
 
 __all__ = [
     "SESSION_ID_CHARACTERS",
@@ -27,26 +28,43 @@ SESSION_ID_CHARACTERS = 43
 
 
 def get_session(txn: Transaction, session_id: str) -> Session | None:
-    """Return a session; any text may be asked for."""
+    """Return a session; any text may be asked for.
+
+    Raises:
+        UnreadableRow: it cannot be read.
+    """
     key = session_id.encode()
     if len(key) != SESSION_ID_CHARACTERS:  # LMDB takes neither an empty key nor a long one
         return None
     value = txn.get(Table.SESSIONS, key)
-    return Session(session_id, *orjson.loads(value)) if value is not None else None
+    return _decode(session_id, value) if value is not None else None
 
 
 def list_sessions(txn: Transaction, login: str) -> list[Session]:
-    """Return the sessions of a login in lower case, the one that authenticated last first."""
+    """Return the sessions of a login in lower case, the one that authenticated last first.
+
+    One that cannot be read is told in the log and passed over.
+    """
     prefix = _owner_prefix(login)
-    ids = [key[len(prefix) :].decode() for key, _ in txn.scan(Table.SESSIONS_OF_USER, prefix=prefix)]
-    sessions = [session for session_id in ids if (session := get_session(txn, session_id)) is not None]
+    sessions: list[Session] = []
+    for key, _ in txn.scan(Table.SESSIONS_OF_USER, prefix=prefix):
+        try:
+            session = get_session(txn, key[len(prefix) :].decode("ascii", "replace"))
+        except UnreadableRow as error:
+            txn.pass_over(error)
+        else:
+            sessions += [session] if session is not None else []
     return sorted(sessions, key=lambda session: (session.authenticated_ms, session.created_ms), reverse=True)
 
 
 def all_sessions(txn: Transaction) -> Iterator[Session]:
-    """Yield every session, by ``sessionId``."""
+    """Yield every session, by ``sessionId``.
+
+    Raises:
+        UnreadableRow: one cannot be read.
+    """
     for key, value in txn.scan(Table.SESSIONS):
-        yield Session(key.decode(), *orjson.loads(value))
+        yield _decode(key.decode("ascii", "replace"), value)
 
 
 def add_session(txn: Transaction, session: Session, *, greatest: int) -> list[Session]:
@@ -99,8 +117,22 @@ def close_session(txn: Transaction, session_id: str, *, login: str) -> None:
 
 def close_sessions(txn: Transaction, login: str) -> None:
     """Remove all sessions of a login in lower case, because the device key that made them is replaced."""
-    for session in list_sessions(txn, login):
-        _delete(txn, session)
+    prefix = _owner_prefix(login)
+    for key in list(txn.scan_keys(Table.SESSIONS_OF_USER, prefix=prefix)):  # also of those that cannot be read
+        txn.delete(Table.SESSIONS_OF_USER, key)
+        if len(key) > len(prefix):
+            txn.delete(Table.SESSIONS, key[len(prefix) :])
+
+
+def _decode(session_id: str, value: bytes) -> Session:
+    try:
+        session = Session(session_id, *orjson.loads(value))
+    except (ValueError, TypeError):
+        raise UnreadableRow("a session", value) from None
+    kinds = (str,) * 6 + (int,) * 2
+    if any(type(field) is not kind for field, kind in zip(session, kinds, strict=True)):
+        raise UnreadableRow("a session", value)
+    return session
 
 
 def _put(txn: Transaction, session: Session) -> None:

@@ -13,12 +13,13 @@ from typing import NamedTuple
 import orjson
 
 from shine_node.protocol.encoding import decode_base64
-from shine_node.protocol.errors import TooLarge
+from shine_node.protocol.errors import Refusal, TooLarge
 from shine_node.protocol.settings import Setting, is_newer_setting, setting_payload
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import Table, pack_number, unpack_number
 from shine_node.store.lineage import note_doubt
 from shine_node.store.outbox import former_servers
+from shine_node.store.unreadable import UnreadableRow
 from shine_node.store.users import other_server
 
 __all__ = [
@@ -77,15 +78,28 @@ def setting_in(value: bytes) -> Setting:
 
 
 def list_settings(txn: Transaction, login: str, *, after: str = "") -> Iterator[Setting]:
-    """Yield the settings of a login in lower case by name, those behind a name if one is given."""
+    """Yield the settings of a login in lower case by name, those behind a name if one is given.
+
+    One that cannot be read is told in the log and passed over.
+    """
     start = _key(login, after)
     for key, value in txn.scan(Table.SETTINGS, start, prefix=_key(login, "")):
-        if key != start:
-            yield decode_setting(value)[1]
+        if key == start:
+            continue
+        try:
+            setting = setting_in(value)
+        except UnreadableRow as error:
+            txn.pass_over(error)
+        else:
+            yield setting
 
 
 def all_settings(txn: Transaction) -> Iterator[tuple[int, Setting]]:
-    """Yield every setting, by login and name, and when it has changed, Unix milliseconds."""
+    """Yield every setting, by login and name, and when it has changed, Unix milliseconds.
+
+    Raises:
+        UnreadableRow: one cannot be read.
+    """
     for _, value in txn.scan(Table.SETTINGS):
         yield decode_setting(value)
 
@@ -183,13 +197,18 @@ def read_unsynced(
             return SettingsPage(entries, cursor, True, too_large)
         looked_at += 1
         key = row[len(prefix) + _NUMBER_BYTES :]
-        login, _, param = key.decode().partition("\0")
-        value = txn.get(Table.SETTINGS, key) if serves(login) else None
-        if value is not None:
+        value, login, param = None, "", ""
+        try:
+            login, param = _parts_of(key)
+            value = txn.get(Table.SETTINGS, key) if serves(login) else None
+            changed_at_ms, setting = decode_setting(value) if value is not None else (0, None)
+        except UnreadableRow as error:
+            txn.pass_over(error)
+            setting = None
+        if value is not None and setting is not None:
             length = FRAME_BYTES + len(value) - _NUMBER_BYTES
             if entries and (len(entries) == limit or size + length > room):
                 return SettingsPage(entries, cursor, True, too_large)
-            changed_at_ms, setting = decode_setting(value)
             sync_id = f"{changed_at_ms:x}/{login}/{param}"
             if peer_bytes is not None and length > peer_bytes:
                 too_large, passed = too_large or sync_id, passed + length
@@ -235,11 +254,14 @@ def mark_settings(
         if count == limit or size > MAX_BYTES_A_STEP:
             return count, after
         value = txn.get(Table.SETTINGS, key) or b""
-        changed_at_ms = unpack_number(value[:_NUMBER_BYTES])
-        if changed_at_ms >= since_ms:
-            if former:
+        try:
+            changed_at_ms = unpack_number(value[:_NUMBER_BYTES])
+        except UnreadableRow as error:
+            txn.pass_over(error)
+        else:
+            if former and changed_at_ms >= since_ms:
                 _set_entry(txn, former, changed_at_ms, key, unsynced=False)
-            if other:
+            if other and changed_at_ms >= since_ms:
                 _set_entry(txn, other, changed_at_ms, key, unsynced=True)
         count, size, after = count + 1, size + len(value), key
     return count, None
@@ -257,19 +279,39 @@ def _index_row(server: str, changed_at_ms: int, key: bytes) -> bytes:
     return server.lower().encode() + b"\0" + pack_number(changed_at_ms) + key
 
 
+def _parts_of(key: bytes) -> tuple[str, str]:
+    """Return the login and the name that a key is made of."""
+    try:
+        login, param = key.decode().split("\0")
+    except ValueError:
+        raise UnreadableRow("a row of settings to be sent", key) from None
+    return login, param
+
+
 def _key(login: str, param: str) -> bytes:
     return f"{login}\0{param}".encode()
 
 
 def decode_setting(value: bytes) -> tuple[int, Setting]:
-    """Return what a value in ``settings`` holds: the time of the change, Unix milliseconds, and the setting."""
-    stored = orjson.loads(value[_NUMBER_BYTES:])
-    setting = Setting(
-        stored["login"],
-        stored["param"],
-        stored["time_ms"],
-        stored["value"],
-        decode_base64(stored["device_key"], "device_key"),
-        decode_base64(stored["signature"], "signature"),
-    )
-    return unpack_number(value[:_NUMBER_BYTES]), setting
+    """Return what a value in ``settings`` holds: the time of the change, Unix milliseconds, and the setting.
+
+    Raises:
+        UnreadableRow: these bytes are no such value.
+    """
+    try:
+        stored = orjson.loads(value[_NUMBER_BYTES:])
+        setting = Setting(
+            stored["login"],
+            stored["param"],
+            stored["time_ms"],
+            stored["value"],
+            decode_base64(stored["device_key"], "device_key"),
+            decode_base64(stored["signature"], "signature"),
+        )
+        changed_at_ms = unpack_number(value[:_NUMBER_BYTES])
+    except (ValueError, KeyError, TypeError, Refusal):
+        raise UnreadableRow("a setting", value) from None
+    texts = (setting.login, setting.param, setting.value)
+    if not all(isinstance(text, str) for text in texts) or type(setting.time_ms) is not int or changed_at_ms >= 2**62:
+        raise UnreadableRow("a setting", value)
+    return changed_at_ms, setting

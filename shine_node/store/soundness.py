@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator
 
-from shine_node.protocol.errors import ShineError
 from shine_node.store.deliveries import due_table
 from shine_node.store.environment import StoreError, Transaction
 from shine_node.store.layout import ItemKey, Row, Table, decode_containers, encode_containers, unpack_number
 from shine_node.store.resync import all_resyncs
 from shine_node.store.sessions import all_sessions
 from shine_node.store.settings import all_settings
-from shine_node.store.users import access_servers, decode_registration, list_records
+from shine_node.store.unreadable import UnreadableRow
+from shine_node.store.users import decode_registration, decode_servers, list_records
 
 __all__ = ["count_rows", "look_through"]
 
@@ -48,8 +47,8 @@ def look_through(txn: Transaction, seen: Callable[[], object] = lambda: None) ->
             for _ in _rows(txn, table, wanted):
                 found[table] += 1
                 seen()
-        except (ShineError, ValueError, LookupError, TypeError, struct.error) as error:
-            raise StoreError(f"row {found[table] + 1} of {table.name.lower()} cannot be read: {error!r}") from None
+        except UnreadableRow as error:
+            raise StoreError(f"row {found[table] + 1} of {table.name.lower()} cannot be read: {error.what}") from None
         if found[table] != txn.count(table):
             raise StoreError(f"{table.name.lower()} has {found[table]} rows, and says that it has {txn.count(table)}")
     wanted.update({table: found[other] for table, other in _ONE_EACH})
@@ -65,7 +64,7 @@ def _rows(txn: Transaction, table: Table, wanted: dict[Table, int]) -> Iterator[
     if table is Table.HISTORY:
         return _history(txn, wanted)
     if table is Table.ACCESS_CURRENT:
-        return (access_servers(txn, key.decode()) for key in txn.scan_keys(table))
+        return (decode_servers(value) for _, value in txn.scan(table) if value)
     if table in (Table.DUE_ATTEMPTS, Table.DUE_SETTLING):
         return (ItemKey.decode(value) for _, value in txn.scan(table))
     if table is Table.CONTAINERS:
@@ -97,5 +96,5 @@ def _containers(txn: Transaction) -> Iterator[int]:
         if value:
             incoming, outgoing = decode_containers(value)
             if value != encode_containers(incoming, outgoing):
-                raise ValueError("a container is cut")
+                raise UnreadableRow("the contents of a message", value)
         yield unpack_number(key)

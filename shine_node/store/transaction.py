@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from shine_node.store.changes import Change
 from shine_node.store.layout import Table
 from shine_node.store.seeking import Seeker
+from shine_node.store.unreadable import Unreadable, UnreadableRow
 from shine_node.store.usage import Tail, Usage
 
 __all__ = ["Numbers", "Transaction"]
@@ -19,6 +20,7 @@ class Numbers(Protocol):
 
     seqs: dict[Table, int]
     usage: Usage
+    unreadable: Unreadable
 
     def allocate(self, table: Table) -> int:
         """Give the next number of a table."""
@@ -27,12 +29,13 @@ class Numbers(Protocol):
 class Transaction:
     """A transaction as the rooms of the store use it: bytes in named tables. Not for use by two threads."""
 
-    __slots__ = ("_dbs", "_raw", "_store", "changes", "origin", "usage", "writes")
+    __slots__ = ("_dbs", "_raw", "_store", "changes", "origin", "unreadable", "usage", "writes")
 
     def __init__(self, raw: Any, dbs: dict[Table, Any], store: Numbers) -> None:
         self._raw = raw
         self._dbs = dbs
         self._store = store
+        self.unreadable = Unreadable() if store is None else store.unreadable  # a look into a file has none
         self.writes = 0
         self.origin: object = None
         """That of the job that is being done."""
@@ -115,6 +118,10 @@ class Transaction:
         return sum(
             (stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]) * stat["psize"] for stat in stats
         )
+
+    def pass_over(self, error: UnreadableRow) -> None:
+        """Take note of a row that cannot be read, and is passed over."""
+        self.unreadable.note(error)
 
     def next_seq(self, table: Table) -> int:
         """Return the next number of a table that is keyed by ``seq``: one more than the greatest ever given."""

@@ -7,16 +7,15 @@ from typing import NamedTuple
 
 from shine_node.protocol.container import SIGNATURE_BYTES
 from shine_node.store.environment import Transaction
-from shine_node.store.layout import Flag, ItemKey, Row, Table
+from shine_node.store.layout import Flag, ItemKey, Row, Table, is_flagged
 from shine_node.store.messages import get_blobs
 from shine_node.store.outbox import outbox_key
+from shine_node.store.unreadable import UnreadableRow
 
 __all__ = ["MAX_LOOKED_AT", "Entry", "Page", "read_page"]
 
 MAX_LOOKED_AT = 2000
 """Rows that one page looks at, so that entries of other owners cannot make it long."""
-_UNSYNCED = int(Flag.UNSYNCED)
-"""In the first byte of a row."""
 FRAME_BYTES = 128
 """What an entry takes beside its copies as it travels: its ``syncId``, a login, names and signs."""
 
@@ -82,8 +81,12 @@ def read_page(
         if looked_at == MAX_LOOKED_AT:
             return Page(entries, cursor, True, too_large)
         looked_at += 1
-        key = ItemKey.decode(encoded)
-        entry = _entry(txn, server, key, encoded, index_key) if serves(key.owner) else None
+        try:
+            key = ItemKey.decode(encoded)
+            entry = _entry(txn, server, key, encoded, index_key) if serves(key.owner) else None
+        except UnreadableRow as error:
+            txn.pass_over(error)
+            entry = None
         if entry is not None:
             length = FRAME_BYTES + sum((len(blob) + 2) // 3 * 4 for blob in entry.blobs)
             if entries and (len(entries) == limit or size + length > room):
@@ -102,7 +105,7 @@ def read_page(
 def _entry(txn: Transaction, server: str, key: ItemKey, encoded_key: bytes, index_key: bytes) -> Entry | None:
     """Return the entry of an index row, ``None`` where the row speaks of a revision that is no longer there."""
     value = txn.get(Table.HISTORY, encoded_key)
-    if value is None or not value[0] & _UNSYNCED:
+    if value is None or not is_flagged(value, Flag.UNSYNCED):
         return None
     row = Row.decode(value)
     if outbox_key(server, row) != index_key:

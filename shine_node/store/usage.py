@@ -10,14 +10,23 @@ Each function is called in a write transaction, before it writes the item.
 
 from __future__ import annotations
 
-import contextlib
 import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from shine_node.protocol.container import parse_container
 from shine_node.protocol.errors import Refusal
-from shine_node.store.layout import Flag, ItemKey, Kind, Row, Table, decode_containers, pack_number, unpack_number
+from shine_node.store.layout import (
+    Flag,
+    ItemKey,
+    Kind,
+    Row,
+    Table,
+    decode_containers,
+    pack_number,
+    unpack_number,
+)
+from shine_node.store.unreadable import UnreadableRow
 
 if TYPE_CHECKING:
     from shine_node.store.transaction import Transaction
@@ -43,11 +52,11 @@ MOST_ITEMS = 1000
 MOST_BYTES = 8 * 2**20
 """Of items that a start adds up again."""
 DAY_MS = 86_400_000
-_UNREADABLE = (Refusal, ValueError, KeyError, IndexError, struct.error)
-"""What is raised by a row that is damaged; `verify` speaks of it, and nothing else is to stop for it."""
 REACH_KEY = b"usage"
 """In ``meta``: the number up to which the rows of all owners reach; those of some reach further."""
 _ROW = struct.Struct(">QQQQ")
+_MOST = 2**62
+"""More bytes, days and messages than there are; what is added still fits into 64 bits."""
 
 
 class Used(NamedTuple):
@@ -167,9 +176,14 @@ def decode_used(value: bytes) -> tuple[Used, int]:
     """Return what a row says: the sum, and the number of the last item in it.
 
     Raises:
-        struct.error: it is no row.
+        UnreadableRow: it is no row, or a sum that nobody can have.
     """
-    *used, seq = _ROW.unpack(value)
+    try:
+        *used, seq = _ROW.unpack(value)
+    except struct.error:
+        raise UnreadableRow("a row of what is counted", value) from None
+    if max(used) >= _MOST:
+        raise UnreadableRow("a row of what is counted", value)
     return Used(*used), seq
 
 
@@ -179,7 +193,11 @@ def encode_used(used: Used, seq: int) -> bytes:
 
 
 def rows_reach(txn: Transaction) -> int:
-    """Return the number up to which the rows of all owners reach."""
+    """Return the number up to which the rows of all owners reach.
+
+    Raises:
+        UnreadableRow: it is no number.
+    """
     up_to = txn.get(Table.META, REACH_KEY)
     return unpack_number(up_to) if up_to else 0
 
@@ -196,13 +214,18 @@ def _load_tail(txn: Transaction) -> Tail:
     tail = Tail()
     reached: dict[str, int] = {}
     try:
-        begin = rows_reach(txn) + 1
-    except _UNREADABLE:
+        begin = min(rows_reach(txn), 2**64 - 2) + 1
+    except UnreadableRow as error:
+        txn.pass_over(error)
         begin = 1
     for number, value in txn.scan(Table.CONTAINERS, pack_number(begin)):
         if value:  # else it was removed, which has written its owner's row
-            with contextlib.suppress(*_UNREADABLE):
+            try:
                 _add_stored(txn, tail, reached, unpack_number(number), value)
+            except UnreadableRow as error:
+                txn.pass_over(error)
+            except Refusal:  # what a container that is none is refused with
+                txn.pass_over(UnreadableRow("the contents of a message", number))
     return tail
 
 
@@ -224,7 +247,8 @@ def _read_row(txn: Transaction, owner: str) -> tuple[Used, int]:
     value = txn.get(Table.USAGE, owner.encode())
     try:
         return decode_used(value) if value is not None else (NOTHING, 0)
-    except _UNREADABLE:
+    except UnreadableRow as error:
+        txn.pass_over(error)
         return NOTHING, 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -19,9 +18,12 @@ from shine_node.protocol.access import (
     record_payload,
 )
 from shine_node.protocol.encoding import decode_base64, encode_base64
-from shine_node.protocol.errors import ShineError
+from shine_node.protocol.errors import Refusal
+from shine_node.protocol.logins import is_login
+from shine_node.protocol.signatures import KEY_BYTES
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import Table, pack_number, unpack_number
+from shine_node.store.unreadable import UnreadableRow
 
 __all__ = [
     "Registration",
@@ -30,6 +32,7 @@ __all__ = [
     "add_record",
     "count_records",
     "decode_registration",
+    "decode_servers",
     "encode_servers",
     "find_logins",
     "get_records",
@@ -43,8 +46,6 @@ __all__ = [
     "records_after",
     "shared_after",
 ]
-
-log = logging.getLogger(__name__)
 
 
 class Registration:
@@ -100,9 +101,15 @@ def access_servers(txn: Transaction, login: str) -> tuple[AccessServer, ...]:
     """Return the current access servers of a login in lower case; none for an unknown one.
 
     This is ``user_access_servers_current``: small, so that each delivery can read it anew.
+
+    Raises:
+        UnreadableRow: neither that nor the newest record, which says the same, can be read.
     """
     value = txn.get(Table.ACCESS_CURRENT, login.encode())
-    return _decode_servers(value) if value else ()
+    try:
+        return decode_servers(value) if value else ()
+    except UnreadableRow as error:
+        return _servers_of_record(txn, login, error)
 
 
 def other_server(txn: Transaction, login: str, own_login: str) -> AccessServer | None:
@@ -111,15 +118,28 @@ def other_server(txn: Transaction, login: str, own_login: str) -> AccessServer |
     Args:
         login: the user, in lower case.
         own_login: this server's login, in lower case.
+
+    Raises:
+        UnreadableRow: as ``access_servers``.
     """
     value = txn.get(Table.ACCESS_CURRENT, login.encode())
-    return _other_of(value, own_login) if value else None
+    try:
+        return _other_of(value, own_login) if value else None
+    except UnreadableRow as error:
+        return _other_of(encode_servers(_servers_of_record(txn, login, error)), own_login)
 
 
 def get_registration(txn: Transaction, login: str) -> Registration | None:
-    """Return the newest record of a login in lower case, and what is kept beside it."""
+    """Return the newest record of a login in lower case, and what is kept beside it.
+
+    Raises:
+        UnreadableRow: it cannot be read.
+    """
     value = txn.get(Table.USERS, login.encode())
-    return decode_registration(value) if value is not None else None
+    try:
+        return decode_registration(value) if value is not None else None
+    except UnreadableRow as error:
+        raise error.named(f"the row of the user {login}") from None
 
 
 def has_record(txn: Transaction, record: AccessRecord) -> bool:
@@ -138,11 +158,17 @@ def get_user(txn: Transaction, login: str) -> User | None:
     registration = get_registration(txn, login)
     if registration is None:
         return None
-    history = list(txn.scan(Table.ACCESS_HISTORY, prefix=login.encode() + b"\0"))
-    times = [key[-16:-8] for key, _ in history]
-    if len(set(times)) < len(times):  # the signatures, which only the records have, order those of one time
-        return make_user(get_records(txn, login))
-    return User(registration.record, tuple((unpack_number(key[-16:-8]), device_key) for key, device_key in history))
+    newest = registration.record
+    history = [
+        (unpack_number(key[-16:-8]), device_key)
+        for key, device_key in txn.scan(Table.ACCESS_HISTORY, prefix=login.encode() + b"\0")
+        if _is_history(txn, login, key, device_key)
+    ]
+    if len({time_ms for time_ms, _ in history}) < len(history):
+        # The signatures, which only the records have, order those of one time.
+        records = get_records(txn, login)
+        return make_user(records if any(_same(newest, record) for record in records) else [*records, newest])
+    return User(newest, tuple(history) or ((newest.time_ms, newest.device_key),))
 
 
 def get_records(txn: Transaction, login: str) -> list[AccessRecord]:
@@ -156,23 +182,22 @@ def find_logins(txn: Transaction, prefix: str, limit: int) -> list[str]:
     for _, value in txn.scan(Table.USERS, prefix=prefix.lower().encode()):
         if len(logins) == limit:
             break
-        logins.append(decode_registration(value).record.login)
+        logins += [found.record.login for found in _readable(txn, value)]
     return logins
 
 
 def list_users(txn: Transaction) -> Iterator[Registration]:
-    """Yield every user that is known here, by login; one whose row is damaged is told in the log and passed over."""
+    """Yield every user that is known here, by login; one that cannot be read is told in the log and passed over."""
     for key, value in txn.scan(Table.USERS):
-        try:
-            registration = decode_registration(value)
-        except (ValueError, KeyError, TypeError, ShineError):
-            log.error("the row of the user %s cannot be read: run `shine-node verify`", key.decode("ascii", "replace"))
-            continue
-        yield registration
+        yield from _readable(txn, value, f"the row of the user {key.decode('ascii', 'replace')}")
 
 
 def list_records(txn: Transaction) -> Iterator[Registration]:
-    """Yield every record that is known here, in the order in which they were learned."""
+    """Yield every record that is known here, in the order in which they were learned.
+
+    Raises:
+        UnreadableRow: one cannot be read.
+    """
     for _, value in txn.scan(Table.ACCESS_RECORDS):
         yield decode_registration(value)
 
@@ -183,8 +208,9 @@ def records_after(txn: Transaction, seq: int, limit: int) -> list[tuple[int, Acc
     for key, value in txn.scan(Table.ACCESS_RECORDS, pack_number(seq + 1)):
         if len(found) == limit:
             break
-        registration = decode_registration(value)
-        found.append((unpack_number(key), registration.record, registration.local))
+        number = _learned_as(key)
+        if number is not None:
+            found += [(number, known.record, known.local) for known in _readable(txn, value)]
     return found
 
 
@@ -200,12 +226,16 @@ def shared_after(txn: Transaction, server: str, own_login: str, *, seq: int, row
     for looked_at, (key, value) in enumerate(txn.scan(Table.ACCESS_RECORDS, pack_number(seq + 1))):
         if looked_at == rows:
             return SharedPage(found, seq, True)
-        seq, login = unpack_number(key), orjson.loads(value)["login"].lower()
-        other = other_server(txn, login, own_login)
-        if other is not None and other.server_login.lower() == server:
-            record, newest = decode_registration(value).record, get_registration(txn, login)
-            if newest is not None and _same(record, newest.record):
-                found.append((seq, record))
+        seq = _learned_as(key) or seq
+        try:
+            login = _login_in(value)
+            other = other_server(txn, login, own_login)
+            if other is not None and other.server_login.lower() == server:
+                record, newest = decode_registration(value).record, get_registration(txn, login)
+                if newest is not None and _same(record, newest.record):
+                    found.append((seq, record))
+        except UnreadableRow as error:
+            txn.pass_over(error)
     return SharedPage(found, seq, False)
 
 
@@ -214,7 +244,47 @@ def _records(txn: Transaction, prefix: bytes) -> Iterator[AccessRecord]:
     for key, _ in txn.scan(Table.ACCESS_HISTORY, prefix=prefix):
         value = txn.get(Table.ACCESS_RECORDS, key[-8:])
         if value is not None:
-            yield decode_registration(value).record
+            yield from (found.record for found in _readable(txn, value))
+
+
+def _readable(txn: Transaction, value: bytes, what: str = "an access record") -> tuple[Registration, ...]:
+    """Return what a row holds, nothing where it cannot be read: that is told in the log."""
+    try:
+        return (decode_registration(value),)
+    except UnreadableRow as error:
+        txn.pass_over(error.named(what))
+        return ()
+
+
+def _is_history(txn: Transaction, login: str, key: bytes, device_key: bytes) -> bool:
+    """Say whether a row of the keys that a user has had can be one; else that is told in the log."""
+    fits = len(key) == len(login) + 1 + 16 and len(device_key) == KEY_BYTES
+    if not fits:
+        txn.pass_over(UnreadableRow(f"a key of {login}", key))
+    return fits
+
+
+def _servers_of_record(txn: Transaction, login: str, error: UnreadableRow) -> tuple[AccessServer, ...]:
+    """Return the access servers that the newest record names, in the place of a row that says so too."""
+    txn.pass_over(error)
+    known = get_registration(txn, login)
+    return known.record.access_servers if known is not None else ()
+
+
+def _learned_as(key: bytes) -> int | None:
+    """Return the number of a record, ``None`` where a key is none."""
+    return unpack_number(key) if len(key) == 8 else None
+
+
+def _login_in(value: bytes) -> str:
+    """Return the login of a record, in lower case; cheaper than to read all of it."""
+    try:
+        login = orjson.loads(value)["login"]
+        if isinstance(login, str) and login.isascii() and login:
+            return login.lower()
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise UnreadableRow("an access record", value)
 
 
 def _same(record: AccessRecord, other: AccessRecord) -> bool:
@@ -233,15 +303,26 @@ def encode_servers(servers: tuple[AccessServer, ...]) -> bytes:
 
 @functools.lru_cache(maxsize=1024)
 def _other_of(value: bytes, own_login: str) -> AccessServer | None:
-    servers = _decode_servers(value)
+    servers = decode_servers(value)
     if not any(server.server_login.lower() == own_login for server in servers):
         return None
     return next((server for server in servers if server.server_login.lower() != own_login), None)
 
 
 @functools.lru_cache(maxsize=1024)  # few distinct values: most users of a server share their servers
-def _decode_servers(value: bytes) -> tuple[AccessServer, ...]:
-    return tuple(AccessServer(*entry.split(" ")) for entry in value.decode().split("\n"))
+def decode_servers(value: bytes) -> tuple[AccessServer, ...]:
+    """Return what a value in ``access_current`` holds, which is not empty.
+
+    Raises:
+        UnreadableRow: these bytes are no such value.
+    """
+    try:
+        servers = tuple(AccessServer(*entry.split(" ")) for entry in value.decode().split("\n"))
+    except (ValueError, TypeError):
+        raise UnreadableRow("the access servers of a user", value) from None
+    if not all(is_login(server.server_login) for server in servers):
+        raise UnreadableRow("the access servers of a user", value)
+    return servers
 
 
 def _encode(record: AccessRecord, *, local: bool, bch_limit: int | None) -> bytes:
@@ -251,16 +332,43 @@ def _encode(record: AccessRecord, *, local: bool, bch_limit: int | None) -> byte
 
 
 def decode_registration(value: bytes) -> Registration:
-    """Return what a value in ``users`` or ``access_records`` holds."""
-    stored = orjson.loads(value)
-    record = AccessRecord(
-        stored["login"],
-        stored["blockchainName"],
-        decode_base64(stored["solanaKey"], "solanaKey"),
-        decode_base64(stored["blockchainKey"], "blockchainKey"),
-        decode_base64(stored["deviceKey"], "deviceKey"),
-        tuple(AccessServer(server["serverLogin"], server["url"]) for server in stored["accessServers"]),
-        stored["timeMs"],
-        decode_base64(stored["signatureB64"], "signatureB64"),
+    """Return what a value in ``users`` or ``access_records`` holds.
+
+    Raises:
+        UnreadableRow: these bytes are no such value.
+    """
+    try:
+        stored = orjson.loads(value)
+        record = AccessRecord(
+            stored["login"],
+            stored["blockchainName"],
+            decode_base64(stored["solanaKey"], "solanaKey"),
+            decode_base64(stored["blockchainKey"], "blockchainKey"),
+            decode_base64(stored["deviceKey"], "deviceKey"),
+            tuple(AccessServer(server["serverLogin"], server["url"]) for server in stored["accessServers"]),
+            stored["timeMs"],
+            decode_base64(stored["signatureB64"], "signatureB64"),
+        )
+        registration = Registration(record, local=stored["local"], bch_limit=stored["bchLimit"])
+    except (ValueError, KeyError, TypeError, AttributeError, Refusal):
+        raise UnreadableRow("an access record", value) from None
+    if not _fits(registration):
+        raise UnreadableRow("an access record", value)
+    return registration
+
+
+def _fits(registration: Registration) -> bool:
+    """Say whether every part is of its kind; what a record says is for `verify` to judge."""
+    record, limit = registration.record, registration.bch_limit
+    texts = [record.blockchain_name, *(text for server in record.access_servers for text in server)]
+    return (
+        isinstance(record.login, str)
+        and is_login(record.login)
+        and all(isinstance(text, str) for text in texts)
+        and all(is_login(server.server_login) for server in record.access_servers)
+        and all(len(key) == KEY_BYTES for key in (record.solana_key, record.blockchain_key, record.device_key))
+        and type(record.time_ms) is int
+        and 0 <= record.time_ms < 2**62
+        and isinstance(registration.local, bool)
+        and (limit is None or type(limit) is int)
     )
-    return Registration(record, local=stored["local"], bch_limit=stored["bchLimit"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from shine_node.store.layout import Table
 from shine_node.store.pages import DamagedPage, ForeignFile, Head
 from shine_node.store.schema import check_schema
 from shine_node.store.structure import check_snapshot, read_file_head
+from shine_node.store.unreadable import UnreadableRow
 
 __all__ = ["View", "open_view", "view_store"]
 
@@ -100,7 +100,7 @@ def open_view(path: Path, *, map_size: int = 0, lock: bool = True) -> Iterator[V
             with env.begin() as raw:
                 known = check_schema(Transaction(raw, {Table.META: meta}, None), path)  # type: ignore[arg-type]
             tables = {table: env.open_db(table.value, create=False) for table in Table}
-        except (lmdb.NotFoundError, struct.error):
+        except (lmdb.NotFoundError, UnreadableRow):
             known = False
         if not known:
             raise StoreError(f"{path} was not written by this version of the program")

@@ -12,6 +12,7 @@ from shine_node.protocol.errors import BadRequestFormat, Refusal, StorageFull, U
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import ItemKey
 from shine_node.store.outbox import acknowledge
+from shine_node.store.unreadable import UnreadableRow
 from shine_node.store.unsynced import read_page
 from shine_node.sync.owners import sharing
 from shine_node.sync.serving import FeedPage
@@ -62,7 +63,10 @@ class MessageFeed:
         key, signatures = mark
         if not isinstance(key, ItemKey):
             raise AssertionError("a mark of this feed")
-        acknowledge(txn, server, key, signatures, marked=True)
+        try:
+            acknowledge(txn, server, key, signatures, marked=True)
+        except UnreadableRow as error:  # the others that are acknowledged with it count
+            txn.pass_over(error)
 
 
 class Take(Protocol):

@@ -25,6 +25,7 @@ from shine_node.store.lineage import (
 )
 from shine_node.store.readers import Readers
 from shine_node.store.resync import begin_resync
+from shine_node.store.unreadable import UnreadableRow
 from shine_node.store.users import other_server
 
 __all__ = ["PeerStores"]
@@ -132,8 +133,13 @@ def _begin_all(txn: Transaction, owners: Sequence[str], since_ms: int) -> None:
 
 def _shared_owners(txn: Transaction, own_login: str, server: str) -> list[str]:
     owners = []
-    for key, _ in txn.scan(Table.ACCESS_CURRENT):
-        other = other_server(txn, key.decode(), own_login)
+    for key in txn.scan_keys(Table.ACCESS_CURRENT):
+        login = key.decode("ascii", "replace")
+        try:
+            other = other_server(txn, login, own_login)
+        except UnreadableRow as error:
+            txn.pass_over(error)
+            continue
         if other is not None and other.server_login.lower() == server:
-            owners.append(key.decode())
+            owners.append(login)
     return owners

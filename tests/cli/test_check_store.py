@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shine_node.cli.check_store import PRODUCERS, find_damaged_store
+from shine_node.cli.check_store import PRODUCERS, find_damaged_store, find_unreadable_rows
 from shine_node.cli.findings import Level, Situation
 from shine_node.config import load_config
 from shine_node.store.recovery.state import State, write_state
@@ -36,3 +36,20 @@ def test_the_store(situation: Situation) -> None:
     [finding] = find_damaged_store(situation)
     assert finding.level is Level.ERROR
     assert "shine-node recover" in finding.text
+
+
+def test_a_file_that_is_gone(situation: Situation) -> None:
+    path = full_store(situation.config.server.data_dir)
+    write_state(path, State(known=True))
+    path.unlink()
+    [finding] = find_damaged_store(situation)
+    assert finding.level is Level.ERROR
+    assert "there was a store" in finding.text
+
+
+def test_rows_that_could_not_be_read(situation: Situation) -> None:
+    assert find_unreadable_rows in PRODUCERS
+    assert find_unreadable_rows(situation) == []
+    [finding] = find_unreadable_rows(situation._replace(unreadable_rows=1))
+    assert finding.level is Level.WARNING
+    assert finding.text.startswith("1 row of the store could not be read: stop the node, and run `shine-node verify")

@@ -94,7 +94,7 @@ def test_a_node_that_is_well(run: Run, store: Store) -> None:
         assert 0 < sizes.pop("usedBytes") <= sizes.pop("fileBytes") < 4 * MIB
         assert 0 < sizes.pop("usedShare") < 0.1
         assert sizes.pop("diskFreeBytes") > 0
-        assert sizes == {"path": str(store.path), "mapBytes": 4 * MIB, "users": 0, "messages": 0}
+        assert sizes == {"path": str(store.path), "mapBytes": 4 * MIB, "users": 0, "messages": 0, "unreadableRows": 0}
         [link] = answer["peers"].pop("links")
         assert answer == {
             "version": __version__,

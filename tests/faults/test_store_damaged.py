@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import struct
 import subprocess
 import sys
@@ -15,10 +16,11 @@ from shine_node.client.identity import Identity
 from shine_node.client.messages import make_message
 from shine_node.process import NEEDS_OWNER
 from shine_node.protocol.access import record_payload
-from shine_node.store.layout import Table, pack_number
+from shine_node.store.environment import Transaction
+from shine_node.store.layout import Table
 from shine_node.store.pages import read_head, read_nodes, read_tree
+from shine_node.store.recovery.start import MOST_STARTS
 from shine_node.store.recovery.state import read_state
-from shine_node.store.usage import REACH_KEY
 from shine_node.store.view import view_store
 from tests.cli.program import LAUNCHER
 from tests.store.rooms import opened
@@ -26,6 +28,28 @@ from tests.support.nodes import ServerProcess, now_ms, run, toml_text
 
 PAGE = 4096
 SECONDS = 60
+ABORTS = """
+import os, sys
+sys.path.insert(0, {launcher!r})
+from shine_node import cli, node
+node.Node.__init__ = lambda *arguments, **named: os.abort()
+sys.exit(cli.main(sys.argv[1:]))
+"""
+"""The node, with an opening of the store that something ends."""
+LOOKS_LONG = """
+import sys, time
+sys.path.insert(0, {launcher!r})
+from shine_node import cli
+from shine_node.store.recovery import start
+
+def look(*arguments, **named):
+    print("looking", flush=True)
+    time.sleep(3600)
+
+start.examine_file = look
+sys.exit(cli.main(sys.argv[1:]))
+"""
+"""The node, with a store that takes an hour to be looked at."""
 
 
 def ended(server: ServerProcess, *, timeout: float = SECONDS) -> tuple[int, list[str]]:
@@ -65,11 +89,16 @@ def leaf_of(path: Path, table: Table) -> int:
     return number * PAGE
 
 
+def damage_page(path: Path, place: int) -> None:
+    """Let a page be no page."""
+    with path.open("r+b") as file:
+        file.seek(place + 10)
+        file.write(struct.pack("H", 0))
+
+
 def damage_leaf(path: Path, table: Table) -> None:
     """Let a page of a table be no page, also for the process that has the file open."""
-    with path.open("r+b") as file:
-        file.seek(leaf_of(path, table) + 10)
-        file.write(struct.pack("H", 0))
+    damage_page(path, leaf_of(path, table))
 
 
 def middle_leaf(path: Path) -> int:
@@ -178,11 +207,11 @@ def test_it_goes_on_from_the_newest_sound_backup_and_says_so(tmp_path: Path) -> 
     assert "may be failing" in line
 
 
-def run_status(server: ServerProcess) -> str:
-    """What ``status`` prints."""
+def run_status(server: ServerProcess, command: str = "status", *options: str) -> str:
+    """What ``status`` prints, or another command."""
     config = server.folder / "node.toml"
-    command = [sys.executable, str(LAUNCHER), "status", "--config", str(config)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False).stdout
+    line = [sys.executable, str(LAUNCHER), command, *options, "--config", str(config)]
+    return subprocess.run(line, capture_output=True, text=True, timeout=SECONDS, check=False).stdout
 
 
 @pytest.mark.parametrize("how", ["reading", "writing"])
@@ -227,21 +256,168 @@ def test_after_a_crash_every_page_is_looked_at(tmp_path: Path) -> None:
         await (server.kill() if end == "kill" else server.stop())
 
     async def before() -> None:
-        await with_messages(server)
+        alice = await with_messages(server)
+        for number in range(60):  # so many bytes that those of before are not added up again by a start
+            await server.send(make_message(alice, "alice", "long " * 12_000, time_ms=now_ms() + 100 + number))
         await server.stop()
 
     run(before())
-    with opened(server.store_file) as store:  # else the opening would read the newest items, to add them up
-        store.write_now(lambda txn: txn.put(Table.META, REACH_KEY, pack_number(2**62)))
-    with server.store_file.open("r+b") as file:
-        file.seek(middle_leaf(server.store_file) + 10)
-        file.write(struct.pack("H", 0))
+    damage_page(server.store_file, middle_leaf(server.store_file))
     run(story("stop"))  # the opening does not touch it
     run(story("kill"))
     status, [line] = ended(server)
     assert status == NEEDS_OWNER
     assert "in the table containers" in line
     run(server.discard())
+
+
+def test_a_start_that_the_damage_ends_is_followed_by_one_that_says_so(tmp_path: Path) -> None:
+    server = ServerProcess("home", tmp_path)
+
+    async def before() -> None:
+        await with_messages(server)
+        await server.stop()
+
+    run(before())
+    damage_page(server.store_file, middle_leaf(server.store_file))
+    content = server.store_file.read_bytes()
+    status, _ = ended(server)  # it adds up the newest items, and LMDB trusts the page
+    assert status == -signal.SIGABRT
+    for _ in range(2):
+        status, [line] = ended(server)
+        assert status == NEEDS_OWNER
+        assert "in the table containers" in line
+    assert server.store_file.read_bytes() == content
+    run(server.discard())
+
+
+def test_starts_that_are_ended_in_the_middle_are_not_made_for_ever(tmp_path: Path) -> None:
+    server = ServerProcess("home", tmp_path)
+
+    async def before() -> None:
+        await with_messages(server, 3)
+        await server.discard()
+
+    run(before())
+    file = tmp_path / "abort.py"
+    file.write_text(ABORTS.format(launcher=str(LAUNCHER.parent)))
+    config = server.folder / "node.toml"
+    config.write_text(toml_text(server.settings))
+    command = [sys.executable, str(file), "run", "--config", str(config)]
+    found = []
+    for _ in range(MOST_STARTS + 1):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        found.append(done.returncode)
+    assert found == [-signal.SIGABRT] * MOST_STARTS + [NEEDS_OWNER]
+    assert "3 starts in a row" in done.stderr
+    assert "`shine-node verify --repair`" in done.stderr
+    assert "Traceback" not in done.stderr
+
+    async def after() -> None:
+        await server.start()
+        await server.request("GetUser", {"login": "alice"})
+        await server.stop()
+
+    run(after())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_look_that_takes_long_is_broken_off(tmp_path: Path, number: signal.Signals) -> None:
+    server = ServerProcess("home", tmp_path)
+
+    async def before() -> None:
+        await with_messages(server, 1)
+        await server.discard()
+
+    run(before())
+    state = read_state(server.store_file)
+    file = tmp_path / "looks.py"
+    file.write_text(LOOKS_LONG.format(launcher=str(LAUNCHER.parent)))
+    config = server.folder / "node.toml"
+    config.write_text(toml_text(server.settings))
+    command = [sys.executable, str(file), "run", "--config", str(config)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "looking\n"
+            process.send_signal(number)
+            assert process.wait(SECONDS) == 0
+        finally:
+            process.kill()
+    assert read_state(server.store_file) == state
+
+
+def test_rows_that_cannot_be_read_cost_what_needs_them(tmp_path: Path) -> None:
+    server = ServerProcess("home", tmp_path)
+
+    async def before() -> None:
+        await with_messages(server, 5)
+        for login in ("bob", "carol"):
+            record = Identity.generate(login).access_record([server.access], time_ms=now_ms())
+            await server.request("AddUser", record_payload(record))
+        await server.discard()
+
+    run(before())
+
+    def damage(txn: Transaction) -> None:
+        bob = txn.get(Table.USERS, b"bob") or b""
+        txn.put(Table.USERS, b"bob", bob.replace(b'"local"', b'"lokal"'))
+        first = next(txn.scan_keys(Table.HISTORY))
+        txn.put(Table.HISTORY, first, b"\xff" + (txn.get(Table.HISTORY, first) or b"")[1:])
+        txn.put(Table.DUE_ATTEMPTS, b"\0", b"\xff")
+        txn.put(Table.RESYNC, b"alice\0" + bytes(8), b"\xff")
+        for name in (b"usage", b"lineage"):
+            txn.put(Table.META, name, b"\xff")
+
+    with opened(server.store_file) as store:
+        store.write_now(damage)
+
+    async def after() -> tuple[str, str]:
+        await server.start()
+        for login in ("alice", "carol"):
+            assert (await server.request("GetUser", {"login": login}))["exists"]
+        with pytest.raises(Exception, match="INTERNAL_ERROR"):
+            await server.request("GetUser", {"login": "bob"})
+        status = await asyncio.to_thread(run_status, server)
+        check = await asyncio.to_thread(run_status, server, "check", "--offline")
+        log = server.process.log_tail(200)
+        await server.stop()
+        assert "the row of the user bob cannot be read: run `shine-node verify --repair`" in log
+        assert "Traceback" not in log
+        return status, check
+
+    for text in run(after()):
+        assert "rows of the store could not be read: stop the node, and run `shine-node verify --repair`" in text
+
+
+def test_a_file_that_is_gone_is_not_replaced_by_an_empty_one(tmp_path: Path) -> None:
+    server = ServerProcess("home", tmp_path, storage={"whenDamaged": "stop"})
+
+    async def before() -> None:
+        await with_messages(server, 1)
+        await server.discard()
+
+    run(before())
+    away = server.store_file.rename(tmp_path / "away.mdb")
+    for _ in range(2):
+        status, [line] = ended(server)
+        assert status == NEEDS_OWNER
+        assert "there was a store" in line
+        assert "put it back" in line
+        assert "`shine-node recover`" in line
+        assert not server.store_file.exists()
+    away.rename(server.store_file)
+
+    async def exists(login: str) -> bool:
+        await server.start()
+        found = await server.request("GetUser", {"login": login})
+        await server.discard()
+        return bool(found["exists"])
+
+    assert run(exists("alice"))
+    for file in server.store_file.parent.glob("shine.mdb*"):
+        file.unlink()
+    assert not run(exists("alice"))
 
 
 def test_an_empty_file_is_no_new_store(tmp_path: Path) -> None:
@@ -255,6 +431,6 @@ def test_an_empty_file_is_no_new_store(tmp_path: Path) -> None:
     server.store_file.write_bytes(b"")
     status, [line] = ended(server)
     assert status == NEEDS_OWNER
-    assert "it is empty, and was not" in line
+    assert "now it is empty, and was not" in line
     with pytest.raises(Exception, match="cannot be opened"), view_store(server.store_file):
         pass

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import random
-import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +25,7 @@ from shine_node.store.files import (
     opening_error,
     take_lock,
 )
+from shine_node.store.unreadable import UnreadableRow
 from tests.store.rooms import MAP_SIZE, greatest_file_size
 
 pytestmark = pytest.mark.core
@@ -210,7 +210,7 @@ def test_what_lmdb_says_of_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     errors = {
         lmdb.MapFullError("full"): "has no room: raise storage.mapSizeMiB",
         lmdb.CorruptedError("corrupted"): "is damaged",
-        struct.error("short"): "is damaged",
+        UnreadableRow("a number", b"x"): "is damaged (a number at one of its ends",
         lmdb.Error("EIO"): "cannot be opened as a store: EIO",
     }
     for error, text in errors.items():

@@ -30,8 +30,10 @@ u64 = st.integers(0, 2**64 - 1)
 u32 = st.integers(0, 2**32 - 1)
 lower_logins = logins.map(str.lower)
 item_keys = st.builds(ItemKey, lower_logins, lower_logins, st.sampled_from(Kind), u64, u32, st.sampled_from(Direction))
-heads = st.tuples(st.sampled_from([Flag.NONE, Flag.REMOVED, Flag.UNSYNCED]), u64, u64, u64, u32)
-open_deliveries = st.builds(OpenDelivery, st.integers(-(2**63), 2**63 - 1), st.integers(0, 16), u64, u64)
+u62 = st.integers(0, 2**62 - 1)
+versions = st.integers(0, 2**31 - 1)
+heads = st.tuples(st.sampled_from([Flag.NONE, Flag.REMOVED, Flag.UNSYNCED]), u62, u64, u62, versions)
+open_deliveries = st.builds(OpenDelivery, st.integers(1 - 2**62, 2**62 - 1), st.integers(0, 16), u62, u62)
 
 
 @given(item_keys)

@@ -21,12 +21,12 @@ from shine_node.protocol.schedule import DeliveryState
 from shine_node.store.deliveries import Claim, claim_due, record_result
 from shine_node.store.environment import Store, Transaction
 from shine_node.store.layout import Direction, Flag, ItemKey, Kind, OpenDelivery, Row, Table, time_key
+from shine_node.store.marks import read_up_to_ms
 from shine_node.store.messages import (
     Stored,
     get_blobs,
     get_row,
     identical,
-    read_up_to_ms,
     store_incoming,
     store_pair,
 )

@@ -26,7 +26,8 @@ from shine_node.protocol.schedule import DeliveryState
 from shine_node.store.deliveries import Claim, claim_due, count_open, record_result, renew_claims, reschedule
 from shine_node.store.environment import Store, Transaction
 from shine_node.store.layout import Direction, Flag, ItemKey, Kind, OpenDelivery
-from shine_node.store.messages import get_blobs, read_up_to_ms, store_incoming, store_pair
+from shine_node.store.marks import read_up_to_ms
+from shine_node.store.messages import get_blobs, store_incoming, store_pair
 from shine_node.store.outbox import acknowledge, signatures_of
 from tests.store.rooms import (
     MAP_SIZE,

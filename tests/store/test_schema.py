@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from shine_node.store.files import StoreUnsuitable
 from shine_node.store.layout import SCHEMA_VERSION, Table, pack_number
 from shine_node.store.schema import SCHEMA_KEY, check_schema, last_numbers, write_schema
+from shine_node.store.unreadable import UnreadableRow
 from tests.store.rooms import opened
 
 
@@ -36,5 +36,5 @@ def test_numbers_go_on_from_the_greatest(tmp_path: Path) -> None:
             assert last_numbers(txn, 50) == {Table.CONTAINERS: 70, Table.ACCESS_RECORDS: 50}
             assert last_numbers(txn, 90)[Table.CONTAINERS] == 90
         store.write_now(lambda txn: txn.put(Table.ACCESS_RECORDS, b"x", b""))
-        with store.read() as txn, pytest.raises(struct.error):
+        with store.read() as txn, pytest.raises(UnreadableRow):
             last_numbers(txn, 0)

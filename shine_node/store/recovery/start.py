@@ -10,13 +10,25 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shine_node.protocol.errors import ShineError
-from shine_node.store.files import StoreDamaged, examine_file, take_lock
+from shine_node.store.files import StoreDamaged, StoreGone, StoreSuspect, examine_file, take_lock
 from shine_node.store.recovery.decide import QUIET_MS, Way, decide
-from shine_node.store.recovery.state import UNKNOWN, State, is_marked, mark_damage, read_state, write_state
+from shine_node.store.recovery.state import (
+    UNKNOWN,
+    State,
+    is_marked,
+    mark_damage,
+    read_state,
+    state_file,
+    write_state,
+)
+from shine_node.store.unreadable import REPAIR
 
-__all__ = ["Rules", "end_run", "find_damage", "prepare_store", "recovery_notice"]
+__all__ = ["MOST_STARTS", "Rules", "end_run", "end_start", "find_damage", "prepare_store", "recovery_notice"]
 
 log = logging.getLogger(__name__)
+
+MOST_STARTS = 3
+"""Starts in a row that may end before the node listens, without a word of it, in one run of the machine."""
 
 
 class Rules(NamedTuple):
@@ -46,6 +58,7 @@ def prepare_store(store: Path, rules: Rules, *, now_ms: int, boot: str) -> None:
 
     Raises:
         StoreDamaged: and nothing is to be put in its place; StoreUnsuitable: it is of another machine or program.
+        StoreSuspect: ``MOST_STARTS`` starts have ended in the middle.
         StoreError: it is in use; OSError: the file cannot be read.
     """
     lock = take_lock(store)
@@ -60,9 +73,14 @@ def prepare_store(store: Path, rules: Rules, *, now_ms: int, boot: str) -> None:
             )
             log.warning(text, store, state.damage)
             state = state._replace(doubted_at_ms=now_ms)
-        state = state._replace(damage="", damaged_inode=0, damaged_position=0)
+        elif _is_unclean(state, boot) and state.starts >= MOST_STARTS:
+            _stop_starting(store, state)
+        starts = state.starts + 1 if _is_unclean(state, boot) else 1
+        state = state._replace(damage="", damaged_inode=0, damaged_position=0, starts=starts)
         try:
-            write_state(store, state._replace(known=True, running=boot or UNKNOWN))
+            # A new one is known once it is there: until then a start may fail for other reasons.
+            known = state.known or _has_bytes(store)
+            write_state(store, state._replace(known=known, running=boot or UNKNOWN))
         except OSError as error:  # a full disk is no obstacle to reading
             log.warning("that the node runs cannot be written down (%s)", error)
     finally:
@@ -75,9 +93,19 @@ def end_run(store: Path, *, damage: str = "") -> None:
         if damage:
             mark_damage(store, damage)
         else:
-            write_state(store, read_state(store)._replace(running=""))
+            state = read_state(store)
+            write_state(store, state._replace(known=state.known or _has_bytes(store), running="", starts=0))
     except OSError as error:
         log.warning("how this run has ended cannot be written down (%s): the next start looks longer", error)
+
+
+def end_start(store: Path) -> None:
+    """Take note that a start has come as far as listening, or was broken off because somebody wanted that."""
+    try:
+        state = read_state(store)
+        write_state(store, state._replace(known=state.known or _has_bytes(store), starts=0))
+    except OSError as error:
+        log.warning("that the node has started cannot be written down (%s)", error)
 
 
 def find_damage(store: Path, state: State, *, boot: str, now_ms: int, thorough: bool = False) -> StoreDamaged | None:
@@ -89,12 +117,13 @@ def find_damage(store: Path, state: State, *, boot: str, now_ms: int, thorough: 
     Raises:
         StoreUnsuitable: it is of another machine or program; OSError: it cannot be read.
     """
-    if state.known and store.exists() and store.stat().st_size == 0:
-        return StoreDamaged(store, "it is empty, and was not")
+    if state.known and not store.exists():
+        return StoreGone(store, "it is not there", remembered=state_file(store))
+    if state.known and not _has_bytes(store):
+        return StoreGone(store, "it is empty, and was not", remembered=state_file(store))
     marked = is_marked(store, state)
-    unclean = bool(state.running) and state.running in (boot, UNKNOWN)
     try:
-        examine_file(store, thorough=thorough or unclean or marked)
+        examine_file(store, thorough=thorough or marked or _is_unclean(state, boot))
     except StoreDamaged as damage:
         return damage
     again = marked and state.doubted_at_ms and abs(now_ms - state.doubted_at_ms) < QUIET_MS
@@ -113,6 +142,33 @@ def recovery_notice(store: Path, state: State | None = None) -> str:
     return (
         f"the store was damaged, and the node goes on with {state.recovered_from}: look after the disk. The damaged"
         f" file is {kept}; remove it when nothing is missing"
+    )
+
+
+def _is_unclean(state: State, boot: str) -> bool:
+    """Say whether the node has not ended in order since the machine was started, or may not have."""
+    return bool(state.running) and state.running in (boot, UNKNOWN)
+
+
+def _has_bytes(store: Path) -> bool:
+    try:
+        return store.stat().st_size > 0
+    except FileNotFoundError:
+        return False
+
+
+def _stop_starting(store: Path, state: State) -> None:
+    """End a loop of starts that end in the middle; the next one, which somebody wants then, is made again.
+
+    Raises:
+        StoreSuspect: always.
+    """
+    with contextlib.suppress(OSError):
+        write_state(store, state._replace(starts=0))
+    raise StoreSuspect(
+        f"{state.starts} starts in a row have been ended from outside, or by a defect, before the node listened, and"
+        f" every page of {store} fits: look into the log, {REPAIR}, see to the memory and the disk of this machine, and"
+        " start the node again, or go on from a backup with `shine-node recover --force`"
     )
 
 
@@ -140,8 +196,8 @@ def _go_on(store: Path, damage: StoreDamaged, state: State, rules: Rules, now_ms
     )
     if decision.way is Way.STOP:
         with contextlib.suppress(OSError):  # the next start looks at every page again
-            write_state(store, state._replace(known=True, running=UNKNOWN, damage=damage.reason))
-        raise StoreDamaged(store, f"{damage.reason}; {decision.why}") from None
+            write_state(store, state._replace(known=True, running=UNKNOWN, damage=damage.reason, starts=0))
+        raise damage.because(decision.why) from None
     if decision.way is Way.BACKUP and (source := backup()) is not None:
         name = f"the backup {source}"
         kept = _put(store, damage, lambda: succeed.put_backup(store, source, now_ms=now_ms))
@@ -152,8 +208,8 @@ def _go_on(store: Path, damage: StoreDamaged, state: State, rules: Rules, now_ms
             damage,
             lambda: succeed.put_empty(store, map_size=rules.map_size, refill_from=rules.refill_from, now_ms=now_ms),
         )
-    text = "%s was damaged (%s); the node goes on with %s. The damaged file is kept as %s"
-    log.critical(text, store, damage.reason, name, kept)
+    told = f"{store} was damaged ({damage.reason}); the node goes on with {name}."
+    log.critical("%s%s", told, f" The damaged file is kept as {kept}" if kept is not None else "")
     return State(known=True, recovered_at_ms=now_ms, recovered_from=name, kept=kept.name if kept is not None else "")
 
 
@@ -162,4 +218,4 @@ def _put(store: Path, damage: StoreDamaged, put: Callable[[], Path | None]) -> P
         return put()
     except (OSError, ShineError) as error:
         store.with_name(store.name + ".new").unlink(missing_ok=True)
-        raise StoreDamaged(store, f"{damage.reason}; nothing could be put in its place: {error}") from None
+        raise damage.because(f"nothing could be put in its place: {error}") from None

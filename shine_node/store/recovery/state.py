@@ -47,6 +47,8 @@ class State(NamedTuple):
     recovered_from: str = ""
     kept: str = ""
     """The name of the damaged file that was set aside then."""
+    starts: int = 0
+    """How many starts in a row, up to the last one, have neither come as far as listening, nor ended in order."""
 
 
 def state_file(store: Path) -> Path:

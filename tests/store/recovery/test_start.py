@@ -7,11 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from shine_node.store.files import StoreDamaged, StoreError, take_lock
+from shine_node.store.files import StoreDamaged, StoreError, StoreGone, StoreSuspect, take_lock
 from shine_node.store.recovery import start as start_module
 from shine_node.store.recovery import succeed
 from shine_node.store.recovery.decide import QUIET_MS
-from shine_node.store.recovery.start import Rules, end_run, find_damage, prepare_store, recovery_notice
+from shine_node.store.recovery.start import (
+    MOST_STARTS,
+    Rules,
+    end_run,
+    end_start,
+    find_damage,
+    prepare_store,
+    recovery_notice,
+)
 from shine_node.store.recovery.state import State, read_state, state_file, write_state
 from shine_node.store.refill import list_refilling
 from tests.store.rooms import MAP_SIZE, NOW, OWN, opened
@@ -35,7 +43,7 @@ def test_a_sound_store_is_left_alone(tmp_path: Path) -> None:
     path = full_store(tmp_path)
     content = path.read_bytes()
     prepare_store(path, rules(tmp_path), now_ms=NOW, boot="b")
-    assert read_state(path) == State(known=True, running="b")
+    assert read_state(path) == State(known=True, running="b", starts=1)
     assert path.read_bytes() == content
     end_run(path)
     assert read_state(path) == State(known=True)
@@ -111,7 +119,7 @@ def test_what_lmdb_met_counts_at_the_second_time_until_the_file_is_another(
     end_run(path, damage="MDB_CORRUPTED")
     prepare_store(path, rules(tmp_path), now_ms=NOW, boot="b")
     assert "damage was met (MDB_CORRUPTED), and every page fits" in caplog.text
-    assert read_state(path) == State(known=True, running="b", doubted_at_ms=NOW)
+    assert read_state(path) == State(known=True, running="b", doubted_at_ms=NOW, starts=1)
     end_run(path)
     prepare_store(path, rules(tmp_path), now_ms=NOW, boot="b")
     end_run(path, damage="MDB_CORRUPTED")
@@ -124,7 +132,7 @@ def test_what_lmdb_met_counts_at_the_second_time_until_the_file_is_another(
     other.write_bytes(path.read_bytes())
     other.replace(path)
     prepare_store(path, rules(tmp_path), now_ms=NOW, boot="b")
-    assert read_state(path) == State(known=True, running="b", doubted_at_ms=NOW)
+    assert read_state(path) == State(known=True, running="b", doubted_at_ms=NOW, starts=1)
 
 
 def test_how_a_run_ended_may_not_be_written_down(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -152,7 +160,74 @@ def test_after_a_crash_every_page_is_looked_at_and_after_a_loss_of_power_few(
 def test_an_empty_file_is_new_only_once(tmp_path: Path) -> None:
     path = tmp_path / "shine.mdb"
     path.touch()
-    prepare_store(path, rules(tmp_path), now_ms=NOW, boot="b")
-    end_run(path)
-    with pytest.raises(StoreDamaged, match="it is empty, and was not"):
+    for _ in range(2):
         prepare_store(path, rules(tmp_path), now_ms=NOW, boot="b")
+        end_run(path)  # something else kept the node from opening it
+    full_store(tmp_path)
+    end_run(path)
+    os.truncate(path, 0)
+    for _ in range(2):
+        with pytest.raises(StoreGone, match="now it is empty, and was not; there is no sound backup: put it back"):
+            prepare_store(path, rules(tmp_path), now_ms=NOW, boot="b")
+
+
+def test_a_file_that_is_gone_is_not_replaced_by_an_empty_one(tmp_path: Path) -> None:
+    path = tmp_path / "shine.mdb"
+    prepare_store(path, rules(tmp_path), now_ms=NOW, boot="b")
+    assert read_state(path) == State(running="b", starts=1), "there is none yet"
+    full_store(tmp_path)
+    end_start(path)
+    assert read_state(path) == State(known=True, running="b")
+    content = path.read_bytes()
+    path.unlink()
+    for _ in range(2):
+        with pytest.raises(StoreGone, match=rf"there was a store {path}, and now it is not there; .*put it back"):
+            prepare_store(path, rules(tmp_path), now_ms=NOW, boot="b")
+        assert not path.exists()
+    with pytest.raises(StoreGone, match="nothing could be put in its place"):
+        prepare_store(path, rules(tmp_path, "refill", "x" * 600), now_ms=NOW, boot="b")
+    path.write_bytes(content)  # it was put back
+    prepare_store(path, rules(tmp_path), now_ms=NOW, boot="b")
+    assert read_state(path) == State(known=True, running="b", starts=1)
+    path.unlink()
+    state_file(path).unlink()  # to begin with nothing
+    prepare_store(path, rules(tmp_path), now_ms=NOW, boot="b")
+
+
+def test_a_backup_takes_the_place_of_a_file_that_is_gone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = damaged_store(tmp_path)
+    end_run(path)
+    path.unlink()
+    prepare_store(path, rules(tmp_path), now_ms=NOW, boot="b")
+    assert path.read_bytes() == (tmp_path / "backups" / "shine-1.mdb").read_bytes()
+    assert "shine-1.mdb." in caplog.text
+    assert "is kept" not in caplog.text
+    assert read_state(path).kept == ""
+
+
+def test_a_loop_of_starts_that_are_ended_has_an_end(tmp_path: Path) -> None:
+    path = full_store(tmp_path)
+    for _ in range(2):  # the owner starts it again, and is told again
+        for number in range(MOST_STARTS):
+            prepare_store(path, rules(tmp_path), now_ms=NOW, boot="b")
+            assert read_state(path).starts == number + 1
+        with pytest.raises(StoreSuspect, match=r"3 starts in a row .* every page of .*shine\.mdb fits: .*--repair"):
+            prepare_store(path, rules(tmp_path), now_ms=NOW, boot="b")
+    for _ in range(2 * MOST_STARTS):  # a loss of power says nothing
+        prepare_store(path, rules(tmp_path), now_ms=NOW, boot=f"b{_}")
+    for end in (end_start, end_run):
+        for _ in range(2 * MOST_STARTS):
+            prepare_store(path, rules(tmp_path), now_ms=NOW, boot="b")
+            end(path)
+    prepare_store(path, rules(tmp_path), now_ms=NOW, boot="b")
+    path.write_bytes(path.read_bytes()[:20_000])  # what is found to be wrong counts
+    with pytest.raises(StoreDamaged, match="cut off"):
+        prepare_store(path, rules(tmp_path), now_ms=NOW, boot="b")
+    assert read_state(path).starts == 0
+
+
+def test_that_it_has_started_may_not_be_written_down(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = full_store(tmp_path)
+    state_file(path).with_name("shine.mdb.state.new").mkdir()
+    end_start(path)
+    assert "that the node has started cannot be written down" in caplog.text

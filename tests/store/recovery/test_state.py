@@ -23,7 +23,7 @@ from tests.store.verifying.full import full_store
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     path = tmp_path / "shine.mdb"
     assert read_state(path) == State()
-    state = State(True, "boot", "broken", 5, 6, 7, 8, "a backup", "name")
+    state = State(True, "boot", "broken", 5, 6, 7, 8, "a backup", "name", 2)
     write_state(path, state)
     assert read_state(path) == state
     assert state_file(path).stat().st_mode & 0o777 == 0o600
