@@ -495,18 +495,20 @@ def test_what_is_not_proven_is_not_read(ui: Ui) -> None:
     ui.show(story, {"chats": {"bob": [received("shown", DAY, read=False), *wrong]}})
 
 
-def test_the_first_unread_message_is_marked_and_in_sight(ui: Ui) -> None:
+@pytest.mark.parametrize("delay", [0, 200])
+def test_the_first_unread_message_is_marked_and_in_sight(ui: Ui, delay: int) -> None:
     async def story(page: Page) -> None:
         await expect(page.locator(".unread")).to_have_text("New messages")
         await expect(page.locator(".unread")).to_be_in_viewport()
         await expect(page.get_by_text("message 80", exact=True)).to_be_visible()
         await expect(page.get_by_role("button", name="To the newest message")).to_be_visible()
+        assert await page.evaluate("standIn.dialogs()[0].unread") > 50, "what was not seen is not read"
         await page.get_by_role("button", name="To the newest message").click()
         await eventually(page, "document.querySelector('.scroller').scrollTop > 0")
         await expect(page.locator(".message").last).to_be_in_viewport()
         await expect(page.locator(".message").last).to_be_focused()
 
-    ui.show(story, {"long": {"bob": {"count": 180, "unread": 100}}, "page": 50}, "#/chat/bob")
+    ui.show(story, {"long": {"bob": {"count": 180, "unread": 100}}, "page": 50, "delay": delay}, "#/chat/bob")
 
 
 def test_news_are_counted_said_and_do_not_move_what_is_being_read(ui: Ui) -> None:
