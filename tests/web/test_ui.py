@@ -257,6 +257,7 @@ def test_what_was_refused_is_sent_again_or_discarded(ui: Ui, refused: str, text:
         await message.get_by_role("button", name="Send again").click()
         await expect(message.locator(".trouble")).to_have_count(0)
         assert await calls(page, "resend") == [[key]]
+        await eventually(page, "standIn.messages('bob')[0].state === 'delivered'")
         await page.evaluate("key => standIn.set('bob', key, { state: 'refused' })", key)
         await message.click(button="right")
         await expect(page.get_by_role("menuitem", name="Send again")).to_be_visible()
