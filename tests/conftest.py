@@ -8,13 +8,24 @@ import os
 import resource
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+# Below this folder, in the order in which they begin; the browser takes longest, and types are checked in one piece.
+LONG = ("test_house.py", "faults", "web", "scenarios", "bench", "cli")
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """One more than there are processors for ``-n auto``: half of the suite's time is waiting for other processes."""
     return (os.cpu_count() or 1) + 1
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the files that take long begin first: those of a moment are shared best among the processes at the end."""
+    below = len(Path(__file__).parent.parts)
+    order = {name: number for number, name in enumerate(LONG)}
+    items.sort(key=lambda item: order.get(item.path.parts[below], len(LONG)))
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 // Keeps the page's files, exactly those of the list, so that the page opens without its server. The files of one
 // version are kept and dropped together: VERSION is made from all of them, and a change of it makes a new worker.
 
-const VERSION = "9d987785ec8fed95";
+const VERSION = "586f9584963c1b2f";
 
 const FILES = [
   "./",

@@ -33,6 +33,14 @@ NO_BROWSER = (
     "the tests of the chat page need Chromium: install it (Debian: apt install chromium), "
     "or set SHINE_CHROMIUM to the path of one"
 )
+# What Playwright switches off for steady tests (a second list replaces its own), and what the browser makes ready and
+# no test uses: two pages for the address bar of each window, a process for a page to come. It is half of the work.
+FEATURES_OFF = (
+    "AvoidUnnecessaryBeforeUnloadCheckSync,DestroyProfileOnBrowserClose,HttpsUpgrades,HttpsFirstBalancedModeAutoEnable,"
+    "LensOverlay,MediaRouter,PaintHolding,ThirdPartyStoragePartitioning,AvoidCorsURLLoaderRestartOnRedirect,"
+    "OptimizationHints,NetworkTimeServiceQuerying,AimEnabled,PreconnectToSearch,"
+    "WebUIOmniboxPopup,WebUIOmniboxAimPopup,SpareRendererForSitePerProcess"
+)
 POLICY = "default-src 'self'; connect-src 'self' ws://127.0.0.1:*; script-src 'self' 'unsafe-inline'"
 
 
@@ -132,7 +140,9 @@ def web(path: str) -> Iterator[Web]:
 
 
 def _browse(path: str, loop: LoopThread, url: str) -> Iterator[Web]:
-    flags = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium's sandbox does not run as root
+    flags = [f"--disable-features={FEATURES_OFF}"]
+    if os.geteuid() == 0:
+        flags.append("--no-sandbox")  # Chromium's sandbox does not run as root
     playwright = loop.run(async_playwright().start())
     try:
         browser = loop.run(playwright.chromium.launch(executable_path=path, headless=True, args=flags))

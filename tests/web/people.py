@@ -17,17 +17,12 @@ from typing import Any
 from playwright.async_api import BrowserContext, ConsoleMessage, Locator, Page, Request, WebSocket, expect
 
 from tests.support.chat import chat_nodes
-from tests.support.nodes import PATIENCE, LocalServer, Server
+from tests.support.nodes import LocalServer, Server
 from tests.support.tree import PACKAGE, ROOT
 from tests.support.web import Web
-from tests.web.ui import eventually
+from tests.web.ui import SOON, eventually
 
 __all__ = ["SOON", "Person", "Place", "live"]
-
-SOON = PATIENCE * 1000
-"""Milliseconds in which a page must show what it is to show; generous, for slow and busy machines."""
-
-expect.set_options(timeout=SOON)
 
 # A breach of the policy of trusted types is an event, and not always a line in the console.
 _WATCH = """addEventListener("securitypolicyviolation", (event) => {

@@ -21,6 +21,7 @@ export class Chat extends EventTarget {
     this.options = options;
     this.scenario = { ...DEFAULTS, ...(globalThis.scenario ?? {}) };
     this.calls = [];
+    this.busy = 0;
     this.reads = [];
     this.drafts = new Map();
     this.settings = new Map(Object.entries(this.scenario.settings));
@@ -38,7 +39,13 @@ export class Chat extends EventTarget {
   get state() { return { account: this.account, link: this.link, since: this.since, problem: this.problem }; }
 
   emit(type, detail) { this.dispatchEvent(new CustomEvent(type, { detail })); }
-  pause() { return new Promise((resolve) => setTimeout(resolve, this.scenario.delay)); }
+
+  // `busy` says how many answers are on their way.
+  async pause() {
+    this.busy += 1;
+    await new Promise((resolve) => setTimeout(resolve, this.scenario.delay));
+    this.busy -= 1;
+  }
 
   async act(name, ...given) {
     this.calls.push([name, ...given]);

@@ -225,6 +225,10 @@ def test_a_message_that_comes_in_is_said_and_old_ones_are_not(ui: Ui) -> None:
     ui.show(story, {"chats": CHATS}, "#/chat/bob")
 
 
+# Colours change softly.
+SETTLED = "!document.getAnimations().some((one) => one instanceof CSSTransition)"
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("path", ["#/", "#/chat/bob", "#/chat/carol", "#/settings"])
 def test_the_contrast_is_enough(ui: Ui, theme: str, path: str) -> None:
@@ -234,7 +238,7 @@ def test_the_contrast_is_enough(ui: Ui, theme: str, path: str) -> None:
             await page.get_by_role("button", name="Show the key").click()
         await page.evaluate("standIn.setProblem('SESSION_CLOSED'); standIn.setLink('offline')")
         await expect(page.locator(".sidebar .status")).to_contain_text("No connection")
-        await page.wait_for_timeout(300)  # colours change softly
+        await eventually(page, SETTLED)
         found = await page.evaluate(CONTRAST)
         assert found["count"] > 15
         assert found["bad"] == []
@@ -246,6 +250,7 @@ def test_the_contrast_is_enough(ui: Ui, theme: str, path: str) -> None:
 def test_the_contrast_of_the_first_page_is_enough(ui: Ui, theme: str) -> None:
     async def story(page: Page) -> None:
         await page.get_by_label("Login").press("Enter")
+        await eventually(page, SETTLED)
         found = await page.evaluate(CONTRAST)
         assert found["count"] > 10
         assert found["bad"] == []

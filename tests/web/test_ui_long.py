@@ -13,7 +13,7 @@ MOST_NODES = 200
 MANY = 100_000
 
 # Scrolls up by wheel-like steps. A message in sight must move by exactly the step, whatever is loaded above it. The
-# page is given time after each step to load, and the same message is looked at before and after.
+# page may load after each step, and the same message is looked at before and after.
 SCROLL_UP = """async ([steps, by]) => {
     const scroller = document.querySelector(".scroller"), list = document.querySelector(".timeline");
     const frame = () => new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
@@ -30,7 +30,7 @@ SCROLL_UP = """async ([steps, by]) => {
         const before = node.getBoundingClientRect().top;
         const room = Math.min(by, scroller.scrollTop);
         scroller.scrollTop -= by;
-        await frame();
+        do await frame(); while (standIn.busy);
         await frame();
         if (node.isConnected) worst = Math.max(worst, Math.abs(node.getBoundingClientRect().top - before - room));
         most = Math.max(most, list.children.length);

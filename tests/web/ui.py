@@ -8,12 +8,18 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from playwright.async_api import ConsoleMessage, Page
+from playwright.async_api import ConsoleMessage, Page, expect
 
+from tests.support.nodes import PATIENCE
 from tests.support.web import Web
 from tests.web.serving import Files
 
 T = TypeVar("T")
+
+SOON = PATIENCE * 1000
+"""Milliseconds in which a page must show what it is to show; generous, for slow and busy machines."""
+
+expect.set_options(timeout=SOON)
 
 MINUTE = 60_000
 DAY = 86_400_000
@@ -48,7 +54,7 @@ class Ui:
         """Run a story on the page; what the browser complains of (errors, the page's policy) fails it.
 
         Args:
-            story: gets the page when it has been built.
+            story: gets the page when it has been built and has what it asked the stand-in for.
             scenario: how the stand-in begins.
             path: what follows the address, such as ``#/chat/bob``.
             options: of the profile, such as ``locale``; without one it is British English and light.
@@ -65,6 +71,7 @@ class Ui:
                 await page.add_init_script(f"globalThis.scenario = {json.dumps(scenario or {})}")
                 await page.goto(self.url + path)
                 await page.locator("#app > :not(.splash)").wait_for()
+                await eventually(page, "standIn.busy === 0")
                 result = await story(page)
                 assert complaints == []
                 return result

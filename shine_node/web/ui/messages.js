@@ -24,6 +24,7 @@ export class Messages {
     this.pinned = true; // whether the end of the chat stays in sight
     this.mayBeOlder = false;
     this.loading = false;
+    this.opening = false; // until the first unread message is known nothing counts as seen: a receipt is for all before it
     this.waiting = false;
     this.away = false; // whether something has changed while nobody was looking
     this.unreadKey = null;
@@ -52,15 +53,20 @@ export class Messages {
 
   /** Loads the chat and shows its first unread message, or its end. */
   async open() {
+    this.opening = true;
     this.render();
     setText(this.edge, t("chat.loading"));
-    await this.chat.openChat(this.peer);
-    this.mayBeOlder = true;
-    for (let page = 0; page < MOST_PAGES_TO_UNREAD && !this.signal.aborted; page += 1) {
-      const { at, sure } = this.firstUnread(this.chat.messages(this.peer));
-      // Otherwise there may be unread ones before it, which only the server has.
-      if (at < 0 || sure || !this.mayBeOlder || this.chat.state.link !== "online") break;
-      this.mayBeOlder = await this.chat.loadOlder(this.peer);
+    try {
+      await this.chat.openChat(this.peer);
+      this.mayBeOlder = true;
+      for (let page = 0; page < MOST_PAGES_TO_UNREAD && !this.signal.aborted; page += 1) {
+        const { at, sure } = this.firstUnread(this.chat.messages(this.peer));
+        // Otherwise there may be unread ones before it, which only the server has.
+        if (at < 0 || sure || !this.mayBeOlder || this.chat.state.link !== "online") break;
+        this.mayBeOlder = await this.chat.loadOlder(this.peer);
+      }
+    } finally {
+      this.opening = false;
     }
     if (this.signal.aborted) return;
     this.render();
@@ -176,7 +182,7 @@ export class Messages {
       bubble.update(entry);
       if (foot && foot !== bubble.foot) this.reading.forget(foot);
       const { message } = entry;
-      if (isUnread(message)) this.reading.watch(bubble.foot, message);
+      if (isUnread(message) && !this.opening) this.reading.watch(bubble.foot, message);
       else this.reading.forget(bubble.foot);
     }
   }
