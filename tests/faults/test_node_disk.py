@@ -26,8 +26,8 @@ from tests.faults.test_store_full_disk import mounted_in_memory
 from tests.support.nodes import PATIENCE, ServerProcess, eventually, now_ms, register, run, toml_text
 
 MIB = 2**20
-DISK_BYTES = 64 * MIB
-LEAST = 8
+DISK_BYTES = 96 * MIB
+LEAST = 24
 CLIENTS = 4
 
 
