@@ -19,7 +19,7 @@ __all__ = ["DiskGuard", "free_bytes"]
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 10.0
-SOON_SECONDS = 1.0
+SOON_SECONDS = 0.25
 NEAR = 8
 """With less than so many times the least it looks more often: a disk can be filled fast, and not by this node alone."""
 MIB = 2**20

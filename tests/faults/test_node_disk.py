@@ -26,8 +26,8 @@ from tests.faults.test_store_full_disk import mounted_in_memory
 from tests.support.nodes import PATIENCE, ServerProcess, eventually, now_ms, register, run, toml_text
 
 MIB = 2**20
-DISK_BYTES = 64 * MIB
-LEAST = 8
+DISK_BYTES = 112 * MIB
+LEAST = 24
 CLIENTS = 4
 
 
@@ -93,7 +93,7 @@ def test_a_small_disk_refuses_in_time_and_a_full_one_too_and_both_heal(disk: Pat
             limits={"requestsPerSecond": 100_000, "messagesPerMinutePerSender": 0},
         )
         ballast = disk / "ballast"
-        ballast.write_bytes(bytes(16 * MIB))
+        ballast.write_bytes(bytes(32 * MIB))  # enough to open again, however late it was refused
         try:
             await server.start()
             alice, carol = Identity.generate("alice"), Identity.generate("carol")
