@@ -112,7 +112,8 @@ def judge_user(context: Context, key: bytes, value: bytes) -> None:
             newest = (value, own)
     if newest is None:
         if own is None:
-            context.findings.append(_drop(Problem.UNREADABLE, Table.USERS, key, "is no record of this user"))
+            text = "cannot be read" if read_record(value) is None else "is no record of this user that holds"
+            context.findings.append(_drop(Problem.UNREADABLE, Table.USERS, key, text))
         return
     record = newest[1].record
     if value != newest[0]:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from shine_node.client.identity import Identity
 from shine_node.protocol.schedule import DeliveryState
 from shine_node.store.deliveries import due_table
 from shine_node.store.environment import Transaction
@@ -105,8 +106,15 @@ def rename_setting_key(txn: Transaction) -> None:
 
 def another_root(txn: Transaction) -> None:
     """A second record of bob, by somebody else."""
-    record = identity("mallory").access_record(servers(OWN), time_ms=NOW + 1)
-    add_record(txn, record._replace(login="bob", blockchain_name="bob-001"))
+    mallory = Identity.from_seeds("bob", root=b"m" * 32, blockchain=b"m" * 32, device=b"m" * 32)
+    add_record(txn, mallory.access_record(servers(OWN), time_ms=NOW + 1))
+
+
+def older_user(txn: Transaction) -> None:
+    """Let a user be the older record, which is not among the records any more."""
+    key, value = first(txn, Table.ACCESS_RECORDS)
+    txn.put(Table.USERS, b"alice", value)
+    txn.delete(Table.ACCESS_RECORDS, key)
 
 
 def move_open(change: Callable[[Row], Row], *, keep_index: bool) -> Plant:
@@ -289,6 +297,7 @@ PEOPLE: dict[str, tuple[Plant, Problem]] = {
         lambda txn: txn.put(Table.USERS, b"alice", first(txn, Table.ACCESS_RECORDS)[1]),
         Problem.CONTRADICTION,
     ),
+    "a user is an older one that is nowhere else": (older_user, Problem.LOST),
     "a user cannot be read": (alter(Table.USERS, lambda value: b"{"), Problem.CONTRADICTION),
     "a user of no record": (add(Table.USERS, b"nobody", b"{}"), Problem.UNREADABLE),
     "the current servers are missing": (remove(Table.ACCESS_CURRENT), Problem.NO_INDEX),
@@ -315,6 +324,17 @@ PEOPLE: dict[str, tuple[Plant, Problem]] = {
         Problem.FORGED,
     ),
     "a record has another root key": (another_root, Problem.CONTRADICTION),
+    "a record without a signature is of somebody else": (
+        alter(Table.ACCESS_RECORDS, lambda value: value.replace(b"dave", b"dove"), lambda txn: pack_number(5)),
+        Problem.CONTRADICTION,
+    ),
+    "a record has a number that was never given": (
+        lambda txn: (
+            txn.put(Table.ACCESS_RECORDS, b"\x80" + bytes(7), first(txn, Table.ACCESS_RECORDS)[1]),
+            txn.delete(Table.ACCESS_RECORDS, first(txn, Table.ACCESS_RECORDS)[0]),
+        ),
+        Problem.CONTRADICTION,
+    ),
     "the keys lack a record": (remove(Table.ACCESS_HISTORY), Problem.NO_INDEX),
     "the keys have another key": (alter(Table.ACCESS_HISTORY, flip(0)), Problem.NO_INDEX),
     "the keys have a record too many": (add(Table.ACCESS_HISTORY, history_key("bob", 1, 1), b"k"), Problem.DANGLING),

@@ -9,7 +9,7 @@ import pytest
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import Table
 from shine_node.store.resync import begin_resync
-from shine_node.store.users import add_record, get_user
+from shine_node.store.users import Registration, add_record, get_user
 from shine_node.store.verifying import context as context_module
 from shine_node.store.verifying.context import Author, Context
 from tests.store.rooms import OWN, identity, opened, servers
@@ -85,3 +85,55 @@ def test_rows(tmp_path: Path) -> None:
         assert context.row(b"rubbish") is None
         assert context.content(row.seq) is not None
         assert context.content(10**6) is None
+
+
+def test_a_key_of_which_the_record_is_gone_is_known_and_proves_nothing(tmp_path: Path) -> None:
+    with opened(full_store(tmp_path)) as store:
+        with store.read() as txn:
+            entry, key = next(txn.scan(Table.ACCESS_HISTORY, prefix=b"alice\0"))
+            record = Context(txn, OWN).record(entry[-8:])
+        assert record is not None
+        store.write_now(lambda txn: txn.delete(Table.ACCESS_RECORDS, entry[-8:]))
+        with store.read() as txn:
+            context = Context(txn, OWN)
+            assert context.lost_entry(record[2]) == entry
+            for change in ({"device_key": b"k" * 32}, {"time_ms": 5}):
+                other = Registration(record[2].record._replace(**change), local=False, bch_limit=None)
+                assert context.lost_entry(other) is None
+            assert context.is_lost(entry, key)
+            for wrong, value in ((b"alice", key), (entry + b"x", key), (entry, b"k"), (b"x" + entry, key)):
+                assert not context.is_lost(wrong, value)
+            newest = next(found for found in txn.scan_keys(Table.ACCESS_HISTORY, prefix=b"alice\0") if found != entry)
+            assert not context.is_lost(newest, key)
+            author = context.author("alice")
+            assert author is not None
+            assert author.lost == (key,)
+            assert author.keys_at(0) == (identity("alice").device.public, key)
+
+
+def test_without_a_signature_a_record_needs_what_bears_it_out(tmp_path: Path) -> None:
+    with opened(full_store(tmp_path)) as store:
+        seq = (5).to_bytes(8, "big")
+
+        def holds(users: bytes | None = None, *, history: bool = True, current: bool = True) -> bool:
+            def plant(txn: Transaction) -> None:
+                if users is not None:
+                    txn.put(Table.USERS, b"dave", users)
+                if not history:
+                    txn.delete(Table.ACCESS_HISTORY, next(txn.scan_keys(Table.ACCESS_HISTORY, prefix=b"dave\0")))
+                if not current:
+                    txn.delete(Table.ACCESS_CURRENT, b"dave")
+
+            store.write_now(plant)
+            with store.read() as txn:
+                return Context(txn, OWN).record(seq) is not None
+
+        with store.read() as txn:
+            value = txn.get(Table.USERS, b"dave")
+        assert value is not None
+        assert holds()
+        assert holds(b"{}")
+        assert holds(value.replace(b'"bchLimit":null', b'"bchLimit":5'))
+        assert not holds(current=False)
+        assert not holds(history=False)
+        assert holds(value)
