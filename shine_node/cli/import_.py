@@ -105,7 +105,8 @@ def _import(stream: BinaryIO, config: Config, folder: Path, *, foreign: bool) ->
             importer = Importer(
                 store, own_login=config.server.login.lower(), foreign=foreign, refuse=_Complaints(), verify=verify
             )
-            for lines in read_lines(stream):
+            # Where nothing was lost, no line is too long any more: the whole file was checked.
+            for lines in read_lines(stream, too_long=importer.refuse):
                 importer.take(lines)
                 bar.add(sum(len(line.data) for line in lines))
         return importer.imported

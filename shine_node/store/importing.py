@@ -120,6 +120,11 @@ class Importer:
         self.imported = Imported()
         """Of all lines so far."""
 
+    def refuse(self, number: int, refusal: Refusal) -> None:
+        """Count a line that cannot even be read, and say so of it as of any other that is refused."""
+        self._count(refused=1)
+        self._refuse(number, refusal)
+
     def take(self, lines: Sequence[Line]) -> None:
         """Store some lines, in their order, those of one type in one transaction.
 
@@ -136,7 +141,7 @@ class Importer:
             if found["type"] not in _MAKERS:
                 raise BadFields(f"nothing is known of the type {found['type']}")
         except Refusal as refusal:
-            self._refused(line.number, refusal)
+            self.refuse(line.number, refusal)
             return None
         return found
 
@@ -148,7 +153,7 @@ class Importer:
                 try:
                     works.append(_MAKERS[type_](self, txn, users, number, line))
                 except Refusal as refusal:
-                    self._refused(number, refusal)
+                    self.refuse(number, refusal)
         good = self._checked(works)
 
         def store(txn: Transaction) -> list[Refusal | bool]:
@@ -156,7 +161,7 @@ class Importer:
 
         for work, end in zip(good, self._store.write_now(store) if good else [], strict=True):
             if isinstance(end, Refusal):
-                self._refused(work.number, end)
+                self.refuse(work.number, end)
             else:
                 self._count(stored=end, known=not end)
 
@@ -170,16 +175,12 @@ class Importer:
             if all(one or self._signed_by_other(work, check) for one, check in zip(held, work.checks, strict=True)):
                 good.append(work)
             else:
-                self._refused(work.number, work.forged)
+                self.refuse(work.number, work.forged)
         return good
 
     def _signed_by_other(self, work: _Work, check: Check) -> bool:
         _, text, signature = check
         return any(self._verify([(key, text, signature)])[0] for key in work.other_keys)
-
-    def _refused(self, number: int, refusal: Refusal) -> None:
-        self._count(refused=1)
-        self._refuse(number, refusal)
 
     def _count(self, *, stored: int = 0, known: int = 0, refused: int = 0) -> None:
         before = self.imported

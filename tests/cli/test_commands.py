@@ -10,6 +10,7 @@ from shine_node import __version__
 from shine_node.cli import commands, demo
 from shine_node.cli.commands import build_parser, run_command
 from tests.cli.program import LAUNCHER, run_program, write_config
+from tests.cli.stores import Commands
 
 
 def test_help_names_every_command(capsys):
@@ -77,6 +78,32 @@ def test_nobody_reads_what_is_printed(monkeypatch, tmp_path):
         assert end_with(BrokenPipeError(), monkeypatch) == 1
         stream.write("this goes nowhere")
     assert (tmp_path / "out").read_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(28, "No space left on device"), "it was not done: No space left on device"),
+        (FileNotFoundError(2, "No such file or directory", "here"), "here: No such file or directory"),
+        (PermissionError(1, "Operation not permitted", "a", None, "b"), "a and b: Operation not permitted"),
+        (OSError(), "it was not done: OSError"),
+    ],
+)
+def test_what_the_system_refuses(error, said, monkeypatch, capsys):
+    assert end_with(error, monkeypatch) == 1
+    assert capsys.readouterr().err == f"shine-node: {said}\n"
+
+
+@pytest.mark.parametrize("words", [("export", "-"), ("check", "--offline"), ("user", "list")])
+def test_a_full_disk_behind_what_is_printed(tmp_path, capsys, words):
+    home = Commands(tmp_path / "home", capsys)
+    words = [*words, "--config", home.config]
+    with open("/dev/full", "w") as full:
+        found = run_program(*words, stdout=full)
+        assert found.returncode in (1, 2)
+        assert "Traceback" not in found.stderr and "Exception" not in found.stderr
+        assert "No space left on device" in found.stderr
+        assert run_program(*words, stdout=full, stderr=full).returncode in (1, 2)
 
 
 def test_nobody_reads_what_a_process_prints(tmp_path):

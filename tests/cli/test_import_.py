@@ -62,6 +62,19 @@ def test_a_node_that_runs_is_left_alone(home, file):
     assert "is in use by another process" in home.said
 
 
+def test_a_line_that_is_too_long_is_refused_like_any_other(other, file, monkeypatch):
+    lines = file.read_bytes().splitlines(keepends=True)
+    monkeypatch.setattr(export_file, "MAX_LINE_BYTES", most := max(map(len, lines)))
+    file.write_bytes(b"".join([*lines[:3], b"x" * 3 * most + b"\n", *lines[3:]]))
+    assert other("import", file) == 1
+    assert f"line 4 is longer than {most} bytes: this is no export" in other.said
+    assert other("import", "--force", file) == 1
+    assert f"line 4: BAD_FIELDS: a line is at most {most} bytes long" in other.said
+    assert other.shown.endswith(" passed over, 1 refused\n")
+    items = [line for line in lines if line.startswith(b'{"type":"item"')]
+    assert [line for line in exported(other) if line.startswith(b'{"type":"item"')] == [line.strip() for line in items]
+
+
 @pytest.mark.parametrize("damage", ["cut", "changed", "other", "gone"])
 def test_a_bad_file_changes_nothing(other, file, damage):
     data = file.read_bytes()

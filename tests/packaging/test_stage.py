@@ -98,7 +98,15 @@ def test_what_tools_leave_below_the_modules_is_in_no_package(tmp_path: Path, top
             (folder / left / "3.13").mkdir(parents=True)
             for name in ("cache.json", "module.py", "module.pyc", "page.js", ".gitignore"):
                 (folder / left / "3.13" / name).write_text("left\n")
-        for name in (".swp.py", "module.py~", "module.py.orig", "module.so", "core.1234", "index.html.bak", ".hidden.js"):
+        for name in (
+            ".swp.py",
+            "module.py~",
+            "module.py.orig",
+            "module.so",
+            "core.1234",
+            "index.html.bak",
+            ".hidden.js",
+        ):
             (folder / name).write_text("left\n")
     assert lay_out(tmp_path / "source", top=top).returncode == 0
     assert files(tmp_path / "source") == files(stage)
