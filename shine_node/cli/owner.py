@@ -66,7 +66,7 @@ def as_writer(folder: Path, data_dir: Path) -> AbstractContextManager[None]:
 
 @functools.cache
 def _load_rooms() -> None:
-    """Import all that is needed as the owner, who may be unable to read this program: it may lie in a home of root's."""
+    """Import all that is needed as the owner, who may be unable to read this program: in a home of root's."""
     for room in ROOMS:
         package = importlib.import_module(f"shine_node.{room}")
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):

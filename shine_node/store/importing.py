@@ -27,6 +27,7 @@ from shine_node.store.environment import Store, Transaction
 from shine_node.store.layout import Table, pack_number, unpack_number
 from shine_node.store.lineage import LINEAGE, add_runs
 from shine_node.store.messages import identical
+from shine_node.store.owner import OWNER_KEY
 from shine_node.store.placing import place_item
 from shine_node.store.portable import (
     HeldSession,
@@ -40,6 +41,7 @@ from shine_node.store.portable import (
     parse_setting_line,
 )
 from shine_node.store.resync import Resync, all_resyncs, begin_resync, put_resync
+from shine_node.store.schema import SCHEMA_KEY
 from shine_node.store.sessions import add_session, close_sessions, get_session
 from shine_node.store.settings import acknowledge_setting, get_setting, index_row, put_setting
 from shine_node.store.users import (
@@ -58,7 +60,7 @@ NO_BOUND = 2**31
 """Of the settings and sessions of a user: the store that was exported had one already."""
 MAX_META_NAME_BYTES = 400
 _DOUBTS = (b"peer_doubt ", b"peer_doubt_before ")
-_OF_THE_STORE = b"schema"
+_OF_THE_STORE = (SCHEMA_KEY, OWNER_KEY)
 
 Check = tuple[bytes, bytes, bytes]
 """A public key, the bytes that were signed, the signature."""
@@ -242,7 +244,7 @@ class Importer:
 
     def _meta(self, txn: Transaction, users: dict[str, User | None], number: int, line: Mapping[str, Any]) -> _Work:
         name = read_text(line, "name").encode()
-        if len(name) > MAX_META_NAME_BYTES or name == _OF_THE_STORE:
+        if len(name) > MAX_META_NAME_BYTES or name in _OF_THE_STORE:
             raise BadFields("this is no name of what a store says of itself")
         runs = parse_runs(line) if name == LINEAGE else []
         value = read_base64(line, "valueB64") if name != LINEAGE else b""

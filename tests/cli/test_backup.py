@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from shine_node.cli import backup
-from shine_node.cli.backup import old_backups
 from shine_node.cli.new_file import need_room
 from shine_node.store.layout import Table, pack_number
 from tests.cli.program import LAUNCHER
@@ -65,19 +64,19 @@ def test_not_into_the_data_folder(home, name):
 def test_a_folder_gets_dated_names_and_keeps_the_newest(home, tmp_path):
     folder = tmp_path / "backups"
     folder.mkdir()
-    old = ["shine-20010101-000000.mdb", "shine-20020101-000000.mdb", "shine-20030101-000000.mdb"]
-    others = ["shine-2001.mdb", "shine-20010101-000000.mdb.gz", "xshine-20010101-000000.mdb", "photo.jpg"]
+    old = [f"shine-own.server-200{year}0101-000000.mdb" for year in (1, 2, 3)]
+    others = ["shine-2001.mdb", "shine-own.server-20010101-000000.mdb.gz", "photo.jpg", "shine-20010101-000000.mdb"]
+    others += ["xshine-own.server-20010101-000000.mdb", "shine-theirs-20010101-000000.mdb"]
     for name in old + others:
         (folder / name).touch()
-    (folder / "shine-20000101-000000.mdb").mkdir()
-    (folder / "shine-19990101-000000.mdb").symlink_to("photo.jpg")
-    kept = {*others, "shine-20000101-000000.mdb", "shine-19990101-000000.mdb"}
+    (folder / "shine-own.server-20000101-000000.mdb").mkdir()
+    (folder / "shine-own.server-19990101-000000.mdb").symlink_to("photo.jpg")
+    kept = {*others, "shine-own.server-20000101-000000.mdb", "shine-own.server-19990101-000000.mdb"}
     assert home("backup", "--keep", "2", folder) == 0
     made = home.shown.splitlines()[0]
-    assert re.fullmatch(r".*/backups/shine-20[0-9]{6}-[0-9]{6}\.mdb", made)
+    assert re.fullmatch(r".*/backups/shine-own\.server-20[0-9]{6}-[0-9]{6}\.mdb", made)
     assert home.shown.splitlines()[1:] == [f"removed {folder / name}" for name in old[:2]]
     assert set(names(folder)) == {*kept, old[2], made.rpartition("/")[2]}
-    assert old_backups(folder, 5) == []
 
 
 def test_a_number_of_backups_is_for_a_folder(home, tmp_path):
@@ -104,7 +103,7 @@ def test_a_store_whose_index_is_wrong_is_kept_and_older_backups_with_it(home, tm
     home.write((Table.CONTAINERS, pack_number(2**40), b""))
     folder = tmp_path / "backups"
     folder.mkdir()
-    (folder / "shine-20010101-000000.mdb").touch()
+    (folder / "shine-own.server-20010101-000000.mdb").touch()
     assert home("backup", "--keep", "1", folder) == 1
     assert "containers has" in home.said and "run `shine-node verify`" in home.said
     assert len(names(folder)) == 2

@@ -3,6 +3,7 @@ import io
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -98,7 +99,7 @@ def test_what_the_system_refuses(error, said, monkeypatch, capsys):
 def test_a_full_disk_behind_what_is_printed(tmp_path, capsys, words):
     home = Commands(tmp_path / "home", capsys)
     words = [*words, "--config", home.config]
-    with open("/dev/full", "w") as full:
+    with Path("/dev/full").open("w") as full:
         found = run_program(*words, stdout=full)
         assert found.returncode in (1, 2)
         assert "Traceback" not in found.stderr and "Exception" not in found.stderr

@@ -13,6 +13,7 @@ from shine_node.protocol.errors import ShineError
 from shine_node.store.files import StoreDamaged, examine_file, take_lock
 from shine_node.store.recovery.decide import QUIET_MS, Way, decide
 from shine_node.store.recovery.state import UNKNOWN, State, is_marked, mark_damage, read_state, write_state
+from shine_node.store.recovery.unfinished import finish_placing
 
 __all__ = ["Rules", "end_run", "find_damage", "prepare_store", "recovery_notice"]
 
@@ -50,6 +51,7 @@ def prepare_store(store: Path, rules: Rules, *, now_ms: int, boot: str) -> None:
     """
     lock = take_lock(store)
     try:
+        finish_placing(store)
         state = read_state(store)
         damage = find_damage(store, state, boot=boot, now_ms=now_ms)
         if damage is not None:
@@ -128,7 +130,9 @@ def _go_on(store: Path, damage: StoreDamaged, state: State, rules: Rules, now_ms
 
     def backup() -> Path | None:
         if not looked:
-            looked.append(succeed.first_sound(succeed.find_backups(rules.backups), rules.own_login, threads=0))
+            looked.append(
+                succeed.first_sound(succeed.find_backups(rules.backups, rules.own_login), rules.own_login, threads=0)
+            )
         return looked[0]
 
     decision = decide(
@@ -150,7 +154,13 @@ def _go_on(store: Path, damage: StoreDamaged, state: State, rules: Rules, now_ms
         kept = _put(
             store,
             damage,
-            lambda: succeed.put_empty(store, map_size=rules.map_size, refill_from=rules.refill_from, now_ms=now_ms),
+            lambda: succeed.put_empty(
+                store,
+                map_size=rules.map_size,
+                refill_from=rules.refill_from,
+                now_ms=now_ms,
+                own_login=rules.own_login,
+            ),
         )
     text = "%s was damaged (%s); the node goes on with %s. The damaged file is kept as %s"
     log.critical(text, store, damage.reason, name, kept)

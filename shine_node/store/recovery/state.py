@@ -47,6 +47,8 @@ class State(NamedTuple):
     recovered_from: str = ""
     kept: str = ""
     """The name of the damaged file that was set aside then."""
+    placing: str = ""
+    """The name that the store's file is given while another takes its place, where there is no store for a moment."""
 
 
 def state_file(store: Path) -> Path:
