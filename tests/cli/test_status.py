@@ -63,6 +63,7 @@ def status_of(
             "messages": 12,
             **store,
         },
+        "backup": {"folder": "/backups", "file": None, "madeAtMs": 0, "fileBytes": 0},
         "peers": {"atMs": NOW_MS, "known": 5, "maxConnections": 256, "links": list(links)},
         "certificate": {"notAfterMs": NOW_MS, "daysLeft": 62},
         "clock": {"nowMs": NOW_MS, "synchronised": True},
