@@ -103,7 +103,10 @@ def run(arguments: argparse.Namespace) -> int:
             f" renamed to {own_login}, start the node once"
         )
     if not made.given:
-        complain(f"{place} cannot be given to the node's user, and a damaged store not be replaced by it: `check`")
+        complain(
+            f"{place} could not be given to the node's user, so that a damaged store is not replaced by it: give that"
+            f" user the folder {place.parent}, and let storage.backupDir name it itself and no link"
+        )
     if problems:
         complain("\n".join(problems))
         complain(f"{place} is what the store is; run `shine-node verify`. No older backup was removed")
@@ -214,7 +217,14 @@ def _give(new: NewFile, store: Path, config: Config) -> bool:
     folder, theirs = store_rules(config).backups, store.parent.stat()
     if os.geteuid() != 0 or theirs.st_uid == 0 or not (folder.exists() and new.place.parent.samefile(folder)):
         return True
-    return new.give_to(theirs.st_uid, theirs.st_gid)
+    return _is_out_of_reach(folder, theirs.st_uid) and new.give_to(theirs.st_uid, theirs.st_gid)
+
+
+def _is_out_of_reach(folder: Path, user: int) -> bool:
+    """Say whether a user cannot have put a link to any folder of root's there, to be given a file in it."""
+    if os.path.ismount(folder) and not folder.is_symlink():
+        return True
+    return not any(above.stat().st_uid == user for path in (folder, folder.resolve()) for above in path.parents)
 
 
 def _check(path: Path, copied: Copied) -> list[str]:

@@ -258,7 +258,25 @@ def test_root_leaves_the_nodes_backups_to_the_node(open_folder, capsys, monkeypa
     assert home("recover", "--from-backup") == 0, home.said
     monkeypatch.setattr(NewFile, "give_to", lambda new, user, group: False)
     assert home("backup") == 0
-    assert "cannot be given to the node's user" in home.said
+    assert "could not be given to the node's user" in home.said
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has files of others")
+def test_a_link_of_the_nodes_user_gives_it_no_file_in_roots_folders(open_folder, capsys, monkeypatch):
+    home = Commands(open_folder / "home", capsys)
+    for path in (home.folder, home.data, *home.data.iterdir()):
+        os.chown(path, 54321, 54321)
+    roots = open_folder / "of-root"
+    roots.mkdir()
+    (home.data / "backups").symlink_to(roots)
+    assert home("backup") == 0
+    assert "could not be given to the node's user" in home.said
+    assert [path.stat().st_uid for path in roots.iterdir()] == [0]
+    (home.data / "backups").unlink()
+    (home.data / "backups").mkdir()
+    monkeypatch.setattr(os.path, "ismount", lambda path: True)
+    assert home("backup") == 0, home.said
+    assert [path.stat().st_uid for path in (home.data / "backups").iterdir()] == [54321], "no other disk is mounted so"
 
 
 def test_every_signature_of_the_copy_on_demand(home, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from shine_node.cli.commands import run_command
 from shine_node.store.layout import Table
-from shine_node.store.recovery.state import read_state
+from shine_node.store.recovery.state import State, read_state
 from tests.cli.program import write_config
 from tests.store.rooms import OWN, opened
 from tests.store.verifying.full import full_store
@@ -97,6 +97,7 @@ def test_from_a_certain_backup(recover: Recover, tmp_path: Path) -> None:
         store.write_now(lambda txn: txn.put(Table.USERS, b"nobody", b"{}"))
     assert recover("--from-backup", mine) == (2, "")
     assert "`shine-node verify --store" in recover.said
+    assert not recover.store.with_name("shine.mdb.new").exists()
     assert recover("--from-backup", tmp_path / "missing")[0] == 2
     with opened(mine) as store:
         store.write_now(lambda txn: txn.delete(Table.USERS, b"nobody"))
@@ -114,6 +115,17 @@ def test_refilling_needs_somebody_who_fills(recover: Recover) -> None:
     assert status == 0
     assert "a new store that other servers fill: friend; what was there is" in shown
     assert recover.kept == [recover.content[:20_000]]
+
+
+def test_a_sound_store_that_is_replaced_is_not_called_damaged(recover: Recover) -> None:
+    backup = recover.backup("shine-1.mdb", recover.content)
+    with recover.config.open("a") as config:
+        config.write(PEER)
+    for words in (("--from-backup",), ("--from-backup", backup), ("--refill",)):
+        assert recover("--force", *words)[0] == 0, recover.said
+    assert recover.kept == []
+    assert len(list(recover.store.parent.glob("shine.mdb.replaced-*"))) == 3
+    assert read_state(recover.store) == State(known=True)
 
 
 def test_a_store_that_is_gone(recover: Recover) -> None:

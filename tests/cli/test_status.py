@@ -246,3 +246,11 @@ def test_a_node_of_another_version(
         )
         assert run_command([*words, "--json"]) == 0
         assert json.loads(capsys.readouterr().out) == answer
+
+
+def test_the_newest_backup() -> None:
+    status = status_of()
+    assert "backup  none in /backups" in list(render(status))
+    file = {"file": "/backups/shine-home-1.mdb", "madeAtMs": NOW_MS - 90_060_000, "fileBytes": 3 * 2**20}
+    status["backup"] = {"folder": "/backups", **file}
+    assert "backup  /backups/shine-home-1.mdb, 1 d 1 h ago, 3.0 MiB" in list(render(status))
