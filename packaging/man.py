@@ -73,8 +73,8 @@ let it belong to the user shine\-node, and have root run
 .B shine\-node backup \-\-keep 14
 every night, from
 .IR /etc/cron.d
-or a timer of systemd; README.md has both. What root makes there belongs to the node's user, who uses it when the store is
-damaged.
+or a timer of systemd; README.md has both. What root makes there belongs to the node's user, who uses it when the store
+is damaged.
 .BR status " and " check
 warn when the newest one is older than three days, or cannot be used.
 .SH ENVIRONMENT

@@ -76,7 +76,7 @@ def test_a_backup_that_the_nodes_user_may_not_read(config, tmp_path, monkeypatch
     monkeypatch.setattr(os, "geteuid", lambda: user)
     if user == 0:
         os.close(open_given(folder / "shine.mdb", folder))
-        with pytest.raises(StoreError, match="link cannot be read: .*symbolic links"):
+        with pytest.raises(StoreError, match=r"link cannot be read: .*symbolic links"):
             open_given(folder / "link", folder)
     else:
         with pytest.raises(StoreError, match="cannot be read: Permission denied"):
