@@ -61,7 +61,8 @@ def test_what_is_no_store_is_called_so(home, tmp_path, command):
 
 @pytest.mark.parametrize("command", [("restore",), ("recover", "--force", "--from-backup")])
 def test_one_that_does_not_say_whose_it_is_is_taken_with_a_note(home, tmp_path, command):
-    home.write((Table.META, b"server_login", b""))
+    with contextlib.closing(home.open()) as store:
+        store.write_now(lambda txn: txn.delete(Table.META, b"server_login"))
     (tmp_path / "old.mdb").write_bytes(home.store.read_bytes())
     assert home(*command, tmp_path / "old.mdb") == 0
     assert f"{tmp_path / 'old.mdb'} does not say whose it is" in home.said
