@@ -7,6 +7,7 @@ import pytest
 
 from shine_node.cli import import_
 from shine_node.store import export_file
+from shine_node.store.owner import read_owner
 from tests.cli.stores import Commands, names, tables
 from tests.store.rooms import check_indexes
 
@@ -40,6 +41,8 @@ def test_there_and_back_again(home, other, file):
     assert other("import", file) == 0
     assert (other.shown, other.said) == (f"{len(lines)} lines stored, 0 passed over, 0 refused\n", "")
     assert exported(other) == lines
+    assert read_owner(other.store) == "own.server"
+    assert b"server_login" not in file.read_bytes()
     assert {path.stat().st_mode & 0o077 for path in other.data.iterdir()} == {0}
     with contextlib.closing(other.open()) as store, store.read() as txn:
         check_indexes(txn)
