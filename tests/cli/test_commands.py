@@ -170,3 +170,24 @@ def test_help_needs_no_libraries():
 def test_the_parser_gives_what_runs():
     assert build_parser().parse_args(["check"]).run.__module__ == "shine_node.cli.check"
     assert build_parser().parse_args(["run"]).run.__module__ == "shine_node.cli.run"
+
+
+@pytest.mark.parametrize(("error", "said"), [(BrokenPipeError(), ""), (OSError(28, "No space"), "written: No space")])
+def test_what_is_still_to_be_printed_cannot_be(error, said, monkeypatch, tmp_path, capsys):
+    class Full(io.StringIO):
+        def flush(self):
+            raise error
+
+        def fileno(self):
+            return stream.fileno()
+
+    parser = argparse.ArgumentParser()
+    parser.set_defaults(run=lambda arguments: 0)
+    monkeypatch.setattr(commands, "build_parser", lambda: parser)
+    with (tmp_path / "out").open("w") as stream:
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "stdout", Full())
+            assert run_command([]) == 1
+        stream.write("this goes nowhere")
+    assert said in capsys.readouterr().err
+    assert (tmp_path / "out").read_text() == ""

@@ -8,6 +8,7 @@ import pytest
 
 from shine_node.cli.commands import run_command
 from shine_node.store.layout import Table
+from shine_node.store.owner import put_owner
 from shine_node.store.recovery.state import State, read_state
 from tests.cli.program import write_config
 from tests.store.rooms import OWN, opened
@@ -141,3 +142,16 @@ def test_a_node_that_runs_is_not_disturbed(recover: Recover) -> None:
     with opened(recover.store):
         assert recover("--from-backup", "--force") == (2, "")
         assert "in use by another process" in recover.said
+
+
+def test_one_of_another_server_is_for_a_server_that_was_renamed(recover: Recover) -> None:
+    with opened(recover.store) as store:
+        store.write_now(lambda txn: put_owner(txn, "before"))
+    backup = recover.backup("shine-named.mdb", recover.store.read_bytes())
+    recover.damage()
+    assert recover("--from-backup", backup) == (2, "")
+    assert f"{backup} is a backup of the server before, and this one is {OWN}" in recover.said
+    assert "shine.mdb.new" not in recover.said
+    assert not recover.store.with_name("shine.mdb.new").exists()
+    recover("--from-backup", "--force", backup)
+    assert "is a backup of the server" not in recover.said, "what is wrong in it for a server of that name is said"

@@ -155,3 +155,13 @@ def test_a_store_that_cannot_be_kept_beside_it_stays(home, tmp_path, monkeypatch
     assert home("restore", backup) == 1
     assert "cannot be kept beside the backup (Operation not permitted)" in home.said
     assert names(home.data) == ["shine.mdb", "shine.mdb-lock", "shine.mdb.pid"]
+
+
+def test_one_of_another_server_is_for_a_server_that_was_renamed(home, tmp_path):
+    assert home("backup", tmp_path / "copy.mdb") == 0
+    home.config.write_text(home.config.read_text().replace('"own.server"', '"renamed"'))
+    before = home.store.read_bytes()
+    assert home("restore", tmp_path / "copy.mdb") == 1
+    assert "is a backup of the server own.server, and this one is renamed" in home.said
+    assert home.store.read_bytes() == before
+    assert home("restore", "--force", tmp_path / "copy.mdb") == 0

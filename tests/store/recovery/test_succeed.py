@@ -169,3 +169,11 @@ def test_a_loss_of_power_between_the_two_steps(tmp_path: Path, monkeypatch: pyte
     finish_placing(place)
     assert (place.read_bytes() if place.exists() else b"") == {"nothing": b"new", "new": b"old", "both": b""}[lost]
     assert read_state(place).placing == ""
+
+
+def test_a_new_file_that_is_gone_leaves_the_old_one(tmp_path: Path) -> None:
+    place = tmp_path / "shine.mdb"
+    place.write_bytes(b"old")
+    with pytest.raises(FileNotFoundError):
+        take_place(place, tmp_path / "shine.mdb.new", now_ms=NOW)
+    assert place.read_bytes() == b"old"
