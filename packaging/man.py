@@ -48,6 +48,17 @@ Every option, with its default, its range, and whether a reload brings it into f
 .I /var/lib/shine\-node
 The data of the node; only its own user may look inside.
 .TP
+.IR shine.mdb.damaged\-... ", " shine.mdb.replaced\-... ", " shine.mdb.before\-...
+There: stores that
+.BR recover " or " restore
+has put aside, the first because it was damaged. They are yours to remove when nothing is missing.
+.TP
+.IR shine\-SERVER\-YYYYMMDD\-HHMMSS.mdb
+Backups, in the folder
+.B storage.backupDir
+names, or in
+.IR /var/lib/shine\-node/backups .
+.TP
 .I /run/shine\-node/control.sock
 Where the running node is asked; the group shine\-node may.
 .TP
@@ -55,6 +66,17 @@ Where the running node is asked; the group shine\-node may.
 The keys of the account with which
 .BR send ", " inbox " and " watch
 work.
+.SH BACKUPS
+Name a folder on another disk in
+.BR storage.backupDir ,
+let it belong to the user shine\-node, and have root run
+.B shine\-node backup \-\-keep 14
+every night, from
+.IR /etc/cron.d
+or a timer of systemd; README.md has both. What root makes there belongs to the node's user, who uses it when the store
+is damaged.
+.BR status " and " check
+warn when the newest one is older than three days, or cannot be used.
 .SH ENVIRONMENT
 .TP
 .BR STATE_DIRECTORY ", " RUNTIME_DIRECTORY ", " CREDENTIALS_DIRECTORY

@@ -49,6 +49,7 @@ from shine_node.parts import (
 )
 from shine_node.peers.dial import DialFailed
 from shine_node.store.lineage import Lineage, begin_lineage
+from shine_node.store.owner import note_owner
 from shine_node.store.recovery.start import recovery_notice
 from shine_node.store.refill import list_refilling
 from shine_node.sync.defects import Defects
@@ -267,6 +268,7 @@ class Node:
     async def _start(self) -> None:
         self.store.start()
         await self._disk_guard.look()
+        await note_owner(self.store, self.users.own_login)
         self._lineage = await begin_lineage(self.store)
         self._crypto.start()
         await self._directory.refresh()

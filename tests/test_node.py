@@ -24,6 +24,7 @@ from shine_node.peers.snapshot import LinkState
 from shine_node.protocol.access import AccessServer, record_payload
 from shine_node.protocol.errors import ShineError
 from shine_node.store.environment import StoreError
+from shine_node.store.owner import read_owner
 from shine_node.store.recovery.state import State, write_state
 from shine_node.store.refill import begin_refill
 from shine_node.tls import CHECK_SECONDS
@@ -68,6 +69,16 @@ def test_a_node_that_has_started_answers_and_one_that_has_stopped_leaves_nothing
         assert not one.fatal.is_set()
 
     run(story())
+
+
+def test_a_store_says_which_server_serves_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        one = Node(config(tmp_path))
+        await one.start()
+        await one.stop()
+
+    run(story())
+    assert read_owner(config(tmp_path).server.data_dir / STORE_FILE) == config(tmp_path).server.login.lower()
 
 
 def test_what_was_stored_is_there_after_a_restart(tmp_path: Path) -> None:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
-import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from shine_node.cli.common import OK, REFUSED, SubCommands, add_config_option, complain, number_between
 
 if TYPE_CHECKING:
+    from shine_node.cli.new_file import NewFile
     from shine_node.config import Config
     from shine_node.store.copying import Copied
 
-__all__ = ["add_parser", "old_backups", "run"]
+__all__ = ["add_parser", "run"]
 
-DATED = re.compile(r"shine-[0-9]{8}-[0-9]{6}\.mdb")
-"""The names of backups in a folder; nothing else there is ever removed."""
+MOST_A_SECOND = 1000
+"""Backups of one name and second."""
 MOST_KEPT = 100_000
 
 
@@ -36,7 +38,8 @@ def add_parser(commands: SubCommands) -> None:
         "--keep",
         metavar="N",
         type=number_between(1, MOST_KEPT),
-        help="of the dated backups in the folder TARGET keep the newest N, this one included, and remove the others",
+        help="of the dated backups of this server in the folder TARGET keep the newest N, this one included, and remove"
+        " the others; those of other servers, and files of other names, stay",
     )
     parser.add_argument(
         "--verify",
@@ -48,8 +51,8 @@ def add_parser(commands: SubCommands) -> None:
         metavar="TARGET",
         type=Path,
         nargs="?",
-        help="the file to write, or a folder: shine-YYYYMMDD-HHMMSS.mdb in it (default: the folder storage.backupDir,"
-        " from which a damaged store is replaced)",
+        help="the file to write, or a folder: shine-SERVER-YYYYMMDD-HHMMSS.mdb in it (default: the folder"
+        " storage.backupDir, from which a damaged store is replaced: root leaves the file there to the node's user)",
     )
     parser.set_defaults(run=run)
 
@@ -63,7 +66,9 @@ def run(arguments: argparse.Namespace) -> int:
     from shine_node.cli.new_file import NewFileError
     from shine_node.cli.owner import as_writer
     from shine_node.cli.store_place import find_store, protect_store
+    from shine_node.clock import SystemClock
     from shine_node.config import load_config
+    from shine_node.store.recovery.backups import backup_name, old_backups
 
     config = load_config(arguments.config)
     store = find_store(config)
@@ -71,13 +76,37 @@ def run(arguments: argparse.Namespace) -> int:
     folder = target if target.is_dir() else None
     if arguments.keep is not None and folder is None:
         raise NewFileError(f"--keep is for a folder, which {target} is not: make it, or leave --keep out")
-    place = folder / _dated_name() if folder is not None else target
+    own_login = config.server.login.lower()
+    now_ms = SystemClock().now_ms()
+    place = folder / backup_name(own_login, now_ms) if folder is not None else target
     protect_store(store, place)
     with as_writer(place.parent, store.parent):
-        problems = _copy(store, place, config, replace=arguments.force, full=arguments.verify)
-        old = old_backups(place.parent, arguments.keep) if arguments.keep is not None and not problems else []
+        made = _copy(
+            store,
+            place,
+            config,
+            others=[folder / backup_name(own_login, now_ms, number) for number in range(2, MOST_A_SECOND)]
+            if folder is not None
+            else [],
+            replace=arguments.force and folder is None,
+            full=arguments.verify,
+        )
+        place, problems = made.place, made.problems
+        old = (
+            old_backups(place.parent, own_login, arguments.keep) if arguments.keep is not None and not problems else []
+        )
         for path in old:
             path.unlink()
+    if made.owner != own_login:
+        complain(
+            f"the store is of the server {made.owner}, and so is this backup: correct server.login, or where it was"
+            f" renamed to {own_login}, start the node once"
+        )
+    if not made.given:
+        complain(
+            f"{place} could not be given to the node's user, so that a damaged store is not replaced by it: give that"
+            f" user the folder {place.parent}, and let storage.backupDir name it itself and no link"
+        )
     if problems:
         complain("\n".join(problems))
         complain(f"{place} is what the store is; run `shine-node verify`. No older backup was removed")
@@ -103,17 +132,27 @@ def _backup_folder(config: Config) -> Path:
     return folder
 
 
-def _copy(store: Path, place: Path, config: Config, *, replace: bool, full: bool) -> list[str]:
+class _Made(NamedTuple):
+    """A backup: where it is, whose it says that it is, whether the node's user has it where that is wanted.
+
+    ``problems`` are what is not right in the store, and so in the copy.
+    """
+
+    place: Path
+    owner: str
+    given: bool
+    problems: list[str]
+
+
+def _copy(store: Path, place: Path, config: Config, *, others: Sequence[Path], replace: bool, full: bool) -> _Made:
     """Make the copy and look through it.
 
     Args:
+        others: places that do as well where one is taken.
         full: look at signatures and indexes too.
-
-    Returns:
-        What is not right in the store, and so in the copy.
     """
     from shine_node.cli.bar import Bar
-    from shine_node.cli.new_file import NewFile, need_room
+    from shine_node.cli.new_file import need_room
     from shine_node.cli.owner import as_owner
     from shine_node.store.copying import copy_store, estimate_copy, finish_copy
     from shine_node.store.environment import StoreError
@@ -122,7 +161,8 @@ def _copy(store: Path, place: Path, config: Config, *, replace: bool, full: bool
     with as_owner(store.parent):
         size = estimate_copy(store, map_size=map_size)
     need_room(place.parent, size)
-    with NewFile(place, replace=replace) as new:
+    own_login = config.server.login.lower()
+    with _new_file([place, *others], replace=replace) as new:
         with Bar("copying", size) as bar, as_owner(store.parent):
 
             def take(data: bytes) -> None:
@@ -130,25 +170,61 @@ def _copy(store: Path, place: Path, config: Config, *, replace: bool, full: bool
                 bar.add(len(data))
 
             copied = copy_store(store, take, map_size=map_size)
-        finish_copy(new.path, copied.position)
+        owner = finish_copy(new.path, copied.position, own_login)
         new.sync()
         try:
             problems = _check(new.path, copied)
             if full:
-                problems += _verify(new.path, config.server.login.lower())
+                problems += _verify(new.path, own_login)
         except StoreError as error:
             raise StoreError(f"{str(error).replace(str(new.path), 'the copy')}\nno backup was made") from None
-        new.put_in_place()
-    return problems
+        given = _give(new, store, config)
+        _put_in_place(new, others)
+    return _Made(new.place, owner, given, problems)
 
 
-def old_backups(folder: Path, keep: int) -> list[Path]:
-    """Return the dated backups in a folder but the newest ones, the oldest first."""
-    with os.scandir(folder) as entries:
-        names = [
-            entry.name for entry in entries if DATED.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)
-        ]
-    return [folder / name for name in sorted(names)[:-keep]]
+def _new_file(places: Sequence[Path], *, replace: bool) -> NewFile:
+    """Begin the file at the first of some places that is free."""
+    from shine_node.cli.new_file import NewFile, NewFileExists
+
+    for place in places[:-1]:
+        with contextlib.suppress(NewFileExists):
+            return NewFile(place, replace=replace)
+    return NewFile(places[-1], replace=replace)
+
+
+def _put_in_place(new: NewFile, others: Sequence[Path]) -> None:
+    """Give the file its name, or another one where a backup of the same second has got it meanwhile."""
+    from shine_node.cli.new_file import NewFileExists
+
+    for place in others:
+        try:
+            new.put_in_place()
+            return
+        except NewFileExists:
+            new.place = place
+    new.put_in_place()
+
+
+def _give(new: NewFile, store: Path, config: Config) -> bool:
+    """Let a backup in ``storage.backupDir`` that root makes belong to the node's user, who is to find it there.
+
+    Returns:
+        Whether the node's user has it, where that is wanted.
+    """
+    from shine_node.control.recovery import store_rules
+
+    folder, theirs = store_rules(config).backups, store.parent.stat()
+    if os.geteuid() != 0 or theirs.st_uid == 0 or not (folder.exists() and new.place.parent.samefile(folder)):
+        return True
+    return _is_out_of_reach(folder, theirs.st_uid) and new.give_to(theirs.st_uid, theirs.st_gid)
+
+
+def _is_out_of_reach(folder: Path, user: int) -> bool:
+    """Say whether a user cannot have put a link to any folder of root's there, to be given a file in it."""
+    if os.path.ismount(folder) and not folder.is_symlink():
+        return True
+    return not any(above.stat().st_uid == user for path in (folder, folder.resolve()) for above in path.parents)
 
 
 def _check(path: Path, copied: Copied) -> list[str]:
@@ -167,12 +243,3 @@ def _verify(path: Path, own_login: str) -> list[str]:
     with Bar("verifying the copy") as bar:
         report = verify_file(path, own_login, progress=bar.show, lock=False)
     return [] if report.clean else told(report, repaired=False)
-
-
-def _dated_name() -> str:
-    """Return a name that sorts by time; of UTC, which never goes back."""
-    from datetime import UTC, datetime
-
-    from shine_node.clock import SystemClock
-
-    return datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC).strftime("shine-%Y%m%d-%H%M%S.mdb")

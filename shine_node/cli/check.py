@@ -55,6 +55,7 @@ def find(config_path: Path, *, offline: bool = False) -> list[Finding]:
         offline: ask nothing over the network.
     """
     from shine_node.cli import (
+        check_backup,
         check_certificate,
         check_clock,
         check_configuration,
@@ -78,6 +79,7 @@ def find(config_path: Path, *, offline: bool = False) -> list[Finding]:
         check_machine,
         check_disk,
         check_store,
+        check_backup,
         check_certificate,
         check_clock,
         check_ports,

@@ -84,19 +84,41 @@ def _guarded(arguments: argparse.Namespace) -> int:
 
     try:
         status = int(arguments.run(arguments))
-        sys.stdout.flush()  # here, where its failure is still handled
-        return status
     except ConfigError as error:
         complain(str(error))
-        return UNUSABLE
+        status = UNUSABLE
     except ShineError as error:
         complain(str(error))
-        return REFUSED
+        status = REFUSED
     except KeyboardInterrupt:
-        return INTERRUPTED
+        status = INTERRUPTED
     except BrokenPipeError:  # such as `shine-node user list | head -1`
         drop_output()
         return REFUSED
+    except OSError as error:  # of a file that no command has thought of, or the standard output of one that goes on
+        complain(_described(error))
+        status = REFUSED
+    return _flushed(status)
+
+
+def _flushed(status: int) -> int:
+    """Write what is still to be printed, here, where its failure is still handled, and return the exit status then."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        drop_output()
+        return REFUSED
+    except OSError as error:
+        complain(f"the standard output cannot be written: {error.strerror or error}")
+        drop_output()
+        return status or REFUSED
+    return status
+
+
+def _described(error: OSError) -> str:
+    names = " and ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
+    reason = error.strerror or str(error) or type(error).__name__
+    return f"{names}: {reason}" if names else f"it was not done: {reason}"
 
 
 def _add_demo(commands: SubCommands) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Callable
@@ -45,8 +46,9 @@ def complain(text: str) -> None:
 
     Part of it may be what a server has said: no character of it acts on the terminal.
     """
-    for line in text.splitlines():
-        print(f"shine-node: {visible(line)}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # such as a full disk: the exit status says that something was wrong
+        for line in text.splitlines():
+            print(f"shine-node: {visible(line)}", file=sys.stderr)
 
 
 def add_config_option(parser: argparse.ArgumentParser) -> None:

@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
             new = stack.enter_context(NewFile(place, replace=arguments.force))
         with as_owner(store.parent), open_view(store, map_size=map_size) as view, view.read() as txn:
             lines = _lines(txn, config, sessions=not arguments.no_sessions)
-            _write(lines, sys.stdout.buffer.write if new is None else new.write)
+            _write(lines, _print if new is None else new.write)
         if new is not None:
             new.put_in_place()
     return OK
@@ -87,6 +87,25 @@ def _lines(txn: Transaction, config: Config, *, sessions: bool) -> Iterator[byte
                 bar.add()
     except (ValueError, LookupError, TypeError, struct.error) as error:
         raise StoreError(f"a row of the store cannot be read ({error!r}): run `shine-node verify`") from None
+
+
+def _print(data: bytes) -> None:
+    """Write to the standard output.
+
+    Raises:
+        BrokenPipeError: nobody reads on; NewFileError: there is no room where it goes, or its disk is broken.
+    """
+    from shine_node.cli.new_file import NewFileError
+
+    try:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise NewFileError(
+            f"the standard output cannot be written ({error.strerror}): it holds no whole export"
+        ) from None
 
 
 def _write(lines: Iterable[bytes], take: Callable[[bytes], object]) -> None:

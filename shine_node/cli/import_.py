@@ -89,6 +89,7 @@ def _import(stream: BinaryIO, config: Config, folder: Path, *, foreign: bool) ->
     from shine_node.store.environment import Store
     from shine_node.store.export_file import read_lines
     from shine_node.store.importing import Importer
+    from shine_node.store.owner import put_owner
 
     size = stream.seek(0, 2)
     stream.seek(0)
@@ -96,6 +97,7 @@ def _import(stream: BinaryIO, config: Config, folder: Path, *, foreign: bool) ->
     map_size = config.storage.map_size_mib * 2**20
     store = Store(folder / STORE_FILE, map_size=map_size, now_ms=SystemClock().now_ms())
     try:
+        store.write_now(lambda txn: put_owner(txn, config.server.login.lower()))
         with ThreadPoolExecutor(config.crypto.threads, "import") as threads, Bar("importing", size) as bar:
 
             def verify(checks: Sequence[Check]) -> list[bool]:
@@ -105,7 +107,8 @@ def _import(stream: BinaryIO, config: Config, folder: Path, *, foreign: bool) ->
             importer = Importer(
                 store, own_login=config.server.login.lower(), foreign=foreign, refuse=_Complaints(), verify=verify
             )
-            for lines in read_lines(stream):
+            # Where nothing was lost, no line is too long any more: the whole file was checked.
+            for lines in read_lines(stream, too_long=importer.refuse):
                 importer.take(lines)
                 bar.add(sum(len(line.data) for line in lines))
         return importer.imported

@@ -14,13 +14,17 @@ from typing import Self
 
 from shine_node.protocol.errors import ShineError
 
-__all__ = ["NewFile", "NewFileError", "need_room", "sync_folder"]
+__all__ = ["NewFile", "NewFileError", "NewFileExists", "need_room", "sync_folder"]
 
 PREFIX, SUFFIX = ".shine-node.", ".part"
 
 
 class NewFileError(ShineError):
     """The file cannot be written there; the text says what to do."""
+
+
+class NewFileExists(NewFileError):
+    """There is a file of that name."""
 
 
 class NewFile:
@@ -37,7 +41,8 @@ class NewFile:
     def __init__(self, place: Path, *, replace: bool) -> None:
         self.place = place
         if place.is_dir() or (not replace and os.path.lexists(place)):
-            raise NewFileError(f"{place} exists: choose another name, or add --force to replace it")
+            raise _exists(place)
+        self._replace = replace
         try:
             _remove_left_over(place.parent)
             self._descriptor, name = tempfile.mkstemp(prefix=PREFIX, suffix=SUFFIX, dir=place.parent)
@@ -65,13 +70,40 @@ class NewFile:
         os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def put_in_place(self) -> None:
-        """Sync it and give it its name, over whatever has it."""
+        """Sync it and give it its name, over whatever has it where that may be replaced.
+
+        Raises:
+            NewFileExists: something has got the name meanwhile; it can be given another one.
+        """
         self.sync()
         try:
-            self.path.replace(self.place)
+            if self._replace:
+                self.path.replace(self.place)
+            else:
+                self._give_name()
             sync_folder(self.place.parent)
         except OSError as error:
             raise self._failed(error) from None
+
+    def give_to(self, user: int, group: int) -> bool:
+        """Let it belong to another user, and say whether this user and this disk allow it."""
+        try:
+            os.fchown(self._descriptor, user, group)
+        except OSError:
+            return False
+        return True
+
+    def _give_name(self) -> None:
+        try:
+            os.link(self.path, self.place)
+        except FileExistsError:
+            raise _exists(self.place) from None
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
+            if os.path.lexists(self.place):  # a file system without second names: the look and the naming are two steps
+                raise _exists(self.place) from None
+            self.path.replace(self.place)
 
     def __enter__(self) -> Self:
         return self
@@ -84,6 +116,10 @@ class NewFile:
 
     def _failed(self, error: OSError) -> NewFileError:
         return NewFileError(f"{self.place} cannot be written ({error.strerror}): nothing was left there")
+
+
+def _exists(place: Path) -> NewFileExists:
+    return NewFileExists(f"{place} exists: choose another name, or add --force to replace it")
 
 
 def _remove_left_over(folder: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import os
+import pkgutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -10,6 +13,10 @@ from pathlib import Path
 from shine_node.protocol.errors import ShineError
 
 __all__ = ["NotAllowed", "as_owner", "as_writer"]
+
+ROOMS = ("protocol", "store", "control")
+"""All of whose modules may be asked for while root is somebody else; with what the commands share."""
+SHARED = ("bar", "lines", "new_file", "store_place", "verify")
 
 
 class NotAllowed(ShineError):
@@ -29,6 +36,7 @@ def as_owner(folder: Path) -> Iterator[None]:
     if os.geteuid() != 0 or status.st_uid == 0:
         yield
         return
+    _load_rooms()
     group, groups = os.getegid(), os.getgroups()
     try:
         os.setgroups([status.st_gid])
@@ -54,3 +62,14 @@ def as_writer(folder: Path, data_dir: Path) -> AbstractContextManager[None]:
     except OSError:  # whoever writes there will say what is wrong
         theirs = False
     return as_owner(data_dir) if theirs else nullcontext()
+
+
+@functools.cache
+def _load_rooms() -> None:
+    """Import all that is needed as the owner, who may be unable to read this program: in a home of root's."""
+    for room in ROOMS:
+        package = importlib.import_module(f"shine_node.{room}")
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
+    for name in SHARED:
+        importlib.import_module(f"shine_node.cli.{name}")

@@ -23,6 +23,11 @@ def add_parser(commands: SubCommands) -> None:
         " other servers of the users who have one, by itself, once the node runs.",
     )
     add_config_option(parser)
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="also where it is a backup of a server of another name: this one was renamed",
+    )
     parser.add_argument("backup", metavar="BACKUP", type=Path, help="a file that `backup` has written")
     parser.set_defaults(run=run)
 
@@ -35,21 +40,18 @@ def run(arguments: argparse.Namespace) -> int:
     """
     from shine_node.cli.new_file import NewFile, need_room, sync_folder
     from shine_node.cli.owner import as_owner
-    from shine_node.cli.store_place import store_folder
+    from shine_node.cli.store_place import open_given, store_folder
     from shine_node.config import load_config
     from shine_node.node import STORE_FILE
     from shine_node.store.copying import check_copy
     from shine_node.store.environment import StoreError
     from shine_node.store.files import take_lock
+    from shine_node.store.owner import check_owner, read_owner
 
     config = load_config(arguments.config)
     folder = store_folder(config)
     store = folder / STORE_FILE
-    try:
-        source = arguments.backup.open("rb")
-    except OSError as error:
-        raise StoreError(f"{arguments.backup} cannot be read: {error.strerror}") from None
-    with source, as_owner(folder):
+    with os.fdopen(open_given(arguments.backup, folder), "rb") as source, as_owner(folder):
         size = os.fstat(source.fileno()).st_size
         if store.exists() and os.path.samestat(store.stat(), os.fstat(source.fileno())):
             raise StoreError(f"{store} is the store itself: name a backup of it")
@@ -62,6 +64,9 @@ def run(arguments: argparse.Namespace) -> int:
                 new.sync()
                 try:
                     problems = check_copy(new.path)
+                    owner = read_owner(new.path)
+                    if not arguments.force:
+                        check_owner(arguments.backup, owner, config.server.login.lower())
                 except StoreError as error:
                     said = str(error).replace(str(new.path), str(arguments.backup))
                     raise StoreError(f"{said}\nnothing was changed") from None
@@ -70,6 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
             sync_folder(folder)
         finally:
             os.close(lock)
+    if not owner:
+        complain(f"{arguments.backup} does not say whose it is: an older version has made it")
     if problems:
         complain("\n".join(problems))
         complain("that is how the store was when the backup was made: run `shine-node verify`")

@@ -91,6 +91,7 @@ def render(status: Mapping[str, Any]) -> Iterator[str]:
         f"        {_size(store['usedBytes'])} of {_size(store['mapBytes'])} in use ({store['usedShare']:.1%}),"
         f" file {_size(store['fileBytes'])}{free}"
     )
+    yield f"backup  {_backup(status['backup'], status['clock']['nowMs'])}"
     yield f"certif. {_certificate(status['certificate'])}; clock {_CLOCK[status['clock']['synchronised']]}"
     yield (
         f"queues  {queues['crypto']} for signatures, {queues['writer']} for the disk;"
@@ -103,6 +104,12 @@ def render(status: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {link['serverLogin']:<{width}}  {_link(link, at_ms)}"
     yield ""
     yield _count(len(status["warnings"]), "warning") if status["warnings"] else "all is well"
+
+
+def _backup(backup: Mapping[str, Any], now_ms: int) -> str:
+    if backup["file"] is None:
+        return f"none in {backup['folder']}"
+    return f"{backup['file']}, {_span((now_ms - backup['madeAtMs']) // 1000)} ago, {_size(backup['fileBytes'])}"
 
 
 def _certificate(certificate: Mapping[str, Any] | None) -> str:

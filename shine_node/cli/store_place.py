@@ -9,7 +9,7 @@ from shine_node.config import Config
 from shine_node.node import STORE_FILE
 from shine_node.store.environment import StoreError
 
-__all__ = ["find_store", "protect_store", "store_folder"]
+__all__ = ["find_store", "open_given", "protect_store", "store_folder"]
 
 
 def find_store(config: Config) -> Path:
@@ -43,6 +43,38 @@ def store_folder(config: Config) -> Path:
         raise StoreError(
             f"{folder} cannot be used ({error.strerror}): correct server.dataDir, or run this as its owner or as root"
         ) from None
+
+
+def open_given(path: Path, folder: Path) -> int:
+    """Open a backup that somebody names, to put it in the place of the store; the descriptor is to be closed.
+
+    Root opens it as the owner of the data folder, and only what that user cannot read as root: then it must be no link,
+    which that user could have made to have root copy what is not for that user.
+
+    Args:
+        folder: the data folder.
+
+    Raises:
+        StoreError: it cannot be read, or begins like no store.
+    """
+    from shine_node.cli.owner import as_owner
+    from shine_node.store.recovery.backups import open_backup
+    from shine_node.store.structure import is_store
+
+    try:
+        try:
+            with as_owner(folder):
+                descriptor = open_backup(path)
+        except PermissionError:
+            if os.geteuid() != 0:
+                raise
+            descriptor = open_backup(path, link=False)
+        if not is_store(descriptor):
+            os.close(descriptor)
+            raise StoreError(f"{path} is no store of SHiNE node: name a file that `backup` has written")
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror}") from None
+    return descriptor
 
 
 def protect_store(store: Path, place: Path) -> None:

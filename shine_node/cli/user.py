@@ -216,6 +216,7 @@ async def _add_offline(config: Config, new: NewUser) -> dict[str, object]:
     from shine_node.crypto.pool import CryptoPool
     from shine_node.directory.users import Users
     from shine_node.store.environment import Store, StoreError
+    from shine_node.store.owner import note_owner
 
     path, clock = _store_file(config, must_exist=False), SystemClock()
     try:
@@ -227,6 +228,7 @@ async def _add_offline(config: Config, new: NewUser) -> dict[str, object]:
     store.start()
     crypto.start()
     try:
+        await note_owner(store, config.server.login.lower())
         users = Users(store=store, crypto=crypto, clock=clock, own_login=config.server.login)
         return await add_user(users, new)
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import logging
 import re
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 from shine_node import __version__
 from shine_node.clock import Clock, is_synchronised
 from shine_node.config import Config
+from shine_node.control.backups import NewestBackup, backup_warnings, read_newest
 from shine_node.control.health import (
     DAY_MS,
     StoreReading,
@@ -22,6 +24,7 @@ from shine_node.control.health import (
     queue_warnings,
     store_warnings,
 )
+from shine_node.control.recovery import store_rules
 from shine_node.peers.snapshot import PeerSnapshot, PoolSnapshot
 from shine_node.store.deliveries import count_open
 from shine_node.store.environment import Store
@@ -34,6 +37,8 @@ __all__ = ["Gauges", "Status", "read_store"]
 log = logging.getLogger(__name__)
 
 WATCH_SECONDS = 60
+BACKUP_SECONDS = 5
+"""How long the disk of the backups may take to say which there are."""
 
 
 class Gauges(NamedTuple):
@@ -79,6 +84,7 @@ class Status:
         ``notes`` are what an operator may want to know, and need do nothing about.
         """
         gauges, server = self._gauges, self._config.server
+        backup = await self._newest_backup()
         store, peers = read_store(self._store), gauges.peers()
         queues = {"crypto": gauges.crypto_waiting(), "writer": self._store.waiting, "attempts": gauges.attempts()}
         nearly_full = queue_warnings(
@@ -108,6 +114,12 @@ class Status:
                 "messages": store.messages,
                 "unreadableRows": self._store.unreadable.count,
             },
+            "backup": {
+                "folder": str(backup.folder),
+                "file": str(backup.path) if backup.path is not None else None,
+                "madeAtMs": backup.made_at_ms,
+                "fileBytes": backup.size,
+            },
             "peers": {
                 "atMs": peers.at_ms,
                 "known": peers.known_peers,
@@ -122,11 +134,21 @@ class Status:
                 *store_warnings(store).values(),
                 *nearly_full,
                 *certificate_warnings(not_after_ms, now_ms),
+                *backup_warnings(backup, wanted=self._config.storage.backup_dir is not None, now_ms=now_ms),
                 *peer_warnings(peers, configured),
                 *gauges.problems(),
             ],
             "notes": [*peer_notes(peers, configured), *clock_warnings(synchronised)],
         }
+
+    async def _newest_backup(self) -> NewestBackup:
+        """Look for it in a thread: its disk may be a slow one, or one that is gone."""
+        rules = store_rules(self._config)
+        looking = asyncio.to_thread(read_newest, rules.backups, rules.own_login)
+        try:
+            return await asyncio.wait_for(looking, BACKUP_SECONDS)
+        except TimeoutError:
+            return NewestBackup(rules.backups, problem=f"its disk has not answered within {BACKUP_SECONDS} s")
 
     async def watch(self) -> None:
         """Look at the store every ``WATCH_SECONDS``, until cancelled, and warn once when it or its disk fills up.

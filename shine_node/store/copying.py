@@ -14,6 +14,7 @@ from shine_node.store.environment import StoreError, Transaction
 from shine_node.store.files import examine_file
 from shine_node.store.layout import Table
 from shine_node.store.lineage import end_run
+from shine_node.store.owner import get_owner, put_owner
 from shine_node.store.soundness import count_rows, look_through
 from shine_node.store.view import open_view
 
@@ -71,8 +72,14 @@ def copy_store(source: Path, take: Callable[[bytes], object], *, map_size: int) 
             return Copied(position, before, count_rows(txn), txn.snapshot() == position)
 
 
-def finish_copy(path: Path, position: int) -> None:
-    """Let a compact copy say how far the store had come, which its own commits are numbered without.
+def finish_copy(path: Path, position: int, own_login: str = "") -> str:
+    """Let a compact copy say how far the store had come, which its own commits are numbered without, and whose it is.
+
+    Args:
+        own_login: of this server, in lower case; for a store that does not say whose it is.
+
+    Returns:
+        Whose store the copy says that it is.
 
     Raises:
         StoreError: it cannot be written.
@@ -84,7 +91,11 @@ def finish_copy(path: Path, position: int) -> None:
         ) as env:
             tables = {Table.META: env.open_db(Table.META.value, create=False)}
             with env.begin(write=True) as raw:
-                end_run(Transaction(raw, tables, None), position)  # type: ignore[arg-type]  # it gets no numbers
+                txn = Transaction(raw, tables, None)  # type: ignore[arg-type]  # it gets no numbers
+                end_run(txn, position)
+                if own_login and not get_owner(txn):
+                    put_owner(txn, own_login)
+                return get_owner(txn)
     except (lmdb.Error, OSError) as error:
         raise StoreError(f"the copy {path} cannot be finished: {error}") from None
 
@@ -115,7 +126,9 @@ def check_copy(path: Path, copied: Copied | None = None, seen: Callable[[], obje
 
 def _compare(path: Path, found: dict[Table, int], copied: Copied) -> None:
     for table in Table if copied.quiet else _GROWING:
-        if not copied.before[table] <= found[table] <= copied.after[table]:
+        # ``finish_copy`` has added whose it is, where the store does not say so.
+        most = copied.after[table] + (table is Table.META)
+        if not copied.before[table] <= found[table] <= most:
             raise StoreError(
                 f"{path} has {found[table]} rows in {table.name.lower()}, the store had {copied.before[table]} to"
                 f" {copied.after[table]}: the disk may be failing, try another one"

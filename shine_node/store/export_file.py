@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from shine_node.protocol.encoding import read_text
@@ -18,6 +18,7 @@ __all__ = ["ExportError", "Header", "check_whole", "read_header", "read_lines"]
 MAX_LINES: Final = 512
 MAX_BYTES: Final = 2 * 2**20
 """Of some lines, about: it bounds a transaction, and what is in memory."""
+CHUNK_BYTES: Final = 2**20
 _END = b'{"type":"end",'
 
 
@@ -78,15 +79,25 @@ def check_whole(stream: BinaryIO) -> int:
     raise ExportError(f"it ends after line {number} without its last line: it was cut, copy or export it again")
 
 
-def read_lines(stream: BinaryIO) -> Iterator[list[Line]]:
+def read_lines(stream: BinaryIO, *, too_long: Callable[[int, Refusal], object] | None = None) -> Iterator[list[Line]]:
     """Yield the lines between the first and the last one, some at a time; from the second line of a stream on.
 
+    Args:
+        too_long: is told of each line that is longer than any can be, which is passed over then.
+
     Raises:
-        ExportError: a line is longer than any can be.
+        ExportError: a line is longer than any can be, and nobody is to be told.
     """
     lines: list[Line] = []
     number, size = 2, 0
-    while (data := _read_line(stream, number)) and not data.startswith(_END):
+    while (data := stream.readline(MAX_LINE_BYTES + 1)) and not data.startswith(_END):
+        if len(data) > MAX_LINE_BYTES:
+            if too_long is None:
+                raise _longer(number)
+            _pass_over(stream, data)
+            too_long(number, BadFields(f"a line is at most {MAX_LINE_BYTES} bytes long"))
+            number += 1
+            continue
         lines.append(Line(number, data))
         number, size = number + 1, size + len(data)
         if len(lines) == MAX_LINES or size >= MAX_BYTES:
@@ -99,8 +110,18 @@ def read_lines(stream: BinaryIO) -> Iterator[list[Line]]:
 def _read_line(stream: BinaryIO, number: int) -> bytes:
     data = stream.readline(MAX_LINE_BYTES + 1)
     if len(data) > MAX_LINE_BYTES:
-        raise ExportError(f"line {number} is longer than {MAX_LINE_BYTES} bytes: this is no export")
+        raise _longer(number)
     return data
+
+
+def _longer(number: int) -> ExportError:
+    return ExportError(f"line {number} is longer than {MAX_LINE_BYTES} bytes: this is no export")
+
+
+def _pass_over(stream: BinaryIO, data: bytes) -> None:
+    """Read to the end of a line of which some was read, and keep nothing of it."""
+    while data and not data.endswith(b"\n"):
+        data = stream.readline(CHUNK_BYTES)
 
 
 def _check_end(number: int, data: bytes, found: str, counts: Counter[str]) -> None:

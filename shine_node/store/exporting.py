@@ -11,6 +11,7 @@ from shine_node.store.environment import Transaction
 from shine_node.store.layout import SCHEMA_VERSION, Flag, ItemKey, Row, Table
 from shine_node.store.lineage import LINEAGE, list_runs
 from shine_node.store.messages import get_blobs
+from shine_node.store.owner import OWNER_KEY
 from shine_node.store.portable import (
     FORMAT,
     VERSION,
@@ -24,6 +25,7 @@ from shine_node.store.portable import (
     setting_line,
 )
 from shine_node.store.resync import all_resyncs
+from shine_node.store.schema import SCHEMA_KEY
 from shine_node.store.sessions import all_sessions
 from shine_node.store.settings import all_settings, index_row
 from shine_node.store.users import get_registration, list_records, other_server
@@ -40,7 +42,8 @@ _EXPORTED = (
 )
 DERIVED = frozenset(set(Table) - set(_EXPORTED) - {Table.CONTAINERS})
 """Tables whose rows follow from those of others; they are made anew by an import. A container is part of its item."""
-SCHEMA = b"schema"
+_OF_THE_FILE = (SCHEMA_KEY, OWNER_KEY)
+"""What the first line says."""
 
 
 def count_lines(txn: Transaction) -> int:
@@ -114,7 +117,7 @@ def _meta(txn: Transaction) -> Iterator[dict[str, object]]:
         if name == LINEAGE:
             runs = [[run.hex(), end] for run, end in list_runs(txn, txn.snapshot())]
             yield {"type": "meta", "name": name.decode(), "runs": runs}
-        elif name != SCHEMA:
+        elif name not in _OF_THE_FILE:
             yield {"type": "meta", "name": name.decode(), "valueB64": encode_base64(value)}
 
 

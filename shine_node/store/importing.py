@@ -27,6 +27,7 @@ from shine_node.store.environment import Store, Transaction
 from shine_node.store.layout import Table, pack_number, unpack_number
 from shine_node.store.lineage import LINEAGE, add_runs
 from shine_node.store.messages import identical
+from shine_node.store.owner import OWNER_KEY
 from shine_node.store.placing import place_item
 from shine_node.store.portable import (
     HeldSession,
@@ -40,6 +41,7 @@ from shine_node.store.portable import (
     parse_setting_line,
 )
 from shine_node.store.resync import Resync, all_resyncs, begin_resync, put_resync
+from shine_node.store.schema import SCHEMA_KEY
 from shine_node.store.sessions import add_session, close_sessions, get_session
 from shine_node.store.settings import acknowledge_setting, get_setting, index_row, put_setting
 from shine_node.store.users import (
@@ -58,7 +60,7 @@ NO_BOUND = 2**31
 """Of the settings and sessions of a user: the store that was exported had one already."""
 MAX_META_NAME_BYTES = 400
 _DOUBTS = (b"peer_doubt ", b"peer_doubt_before ")
-_OF_THE_STORE = b"schema"
+_OF_THE_STORE = (SCHEMA_KEY, OWNER_KEY)
 
 Check = tuple[bytes, bytes, bytes]
 """A public key, the bytes that were signed, the signature."""
@@ -120,6 +122,11 @@ class Importer:
         self.imported = Imported()
         """Of all lines so far."""
 
+    def refuse(self, number: int, refusal: Refusal) -> None:
+        """Count a line that cannot even be read, and say so of it as of any other that is refused."""
+        self._count(refused=1)
+        self._refuse(number, refusal)
+
     def take(self, lines: Sequence[Line]) -> None:
         """Store some lines, in their order, those of one type in one transaction.
 
@@ -136,7 +143,7 @@ class Importer:
             if found["type"] not in _MAKERS:
                 raise BadFields(f"nothing is known of the type {found['type']}")
         except Refusal as refusal:
-            self._refused(line.number, refusal)
+            self.refuse(line.number, refusal)
             return None
         return found
 
@@ -148,7 +155,7 @@ class Importer:
                 try:
                     works.append(_MAKERS[type_](self, txn, users, number, line))
                 except Refusal as refusal:
-                    self._refused(number, refusal)
+                    self.refuse(number, refusal)
         good = self._checked(works)
 
         def store(txn: Transaction) -> list[Refusal | bool]:
@@ -156,7 +163,7 @@ class Importer:
 
         for work, end in zip(good, self._store.write_now(store) if good else [], strict=True):
             if isinstance(end, Refusal):
-                self._refused(work.number, end)
+                self.refuse(work.number, end)
             else:
                 self._count(stored=end, known=not end)
 
@@ -170,16 +177,12 @@ class Importer:
             if all(one or self._signed_by_other(work, check) for one, check in zip(held, work.checks, strict=True)):
                 good.append(work)
             else:
-                self._refused(work.number, work.forged)
+                self.refuse(work.number, work.forged)
         return good
 
     def _signed_by_other(self, work: _Work, check: Check) -> bool:
         _, text, signature = check
         return any(self._verify([(key, text, signature)])[0] for key in work.other_keys)
-
-    def _refused(self, number: int, refusal: Refusal) -> None:
-        self._count(refused=1)
-        self._refuse(number, refusal)
 
     def _count(self, *, stored: int = 0, known: int = 0, refused: int = 0) -> None:
         before = self.imported
@@ -241,7 +244,7 @@ class Importer:
 
     def _meta(self, txn: Transaction, users: dict[str, User | None], number: int, line: Mapping[str, Any]) -> _Work:
         name = read_text(line, "name").encode()
-        if len(name) > MAX_META_NAME_BYTES or name == _OF_THE_STORE:
+        if len(name) > MAX_META_NAME_BYTES or name in _OF_THE_STORE:
             raise BadFields("this is no name of what a store says of itself")
         runs = parse_runs(line) if name == LINEAGE else []
         value = read_base64(line, "valueB64") if name != LINEAGE else b""

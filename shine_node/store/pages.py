@@ -26,6 +26,7 @@ __all__ = [
     "check_overflow",
     "free_key",
     "free_pages",
+    "looks_like_store",
     "overflow_pages",
     "read_head",
     "read_nodes",
@@ -234,6 +235,17 @@ def free_key(key: bytes) -> int:
     if len(key) != WORD_BYTES:
         raise DamagedPage("a list of free pages has no number")
     return int(_ONE_WORD.unpack(key)[0])
+
+
+def looks_like_store(data: bytes) -> bool:
+    """Say whether the beginning of a file, or what can be its second page, is that of an LMDB file of any machine.
+
+    Args:
+        data: the first ``2 * MAX_PAGE_BYTES`` of the file, or all of a shorter one.
+    """
+    pages = [0, *(2**power for power in range(8, 17) if MIN_PAGE_BYTES <= 2**power <= MAX_PAGE_BYTES)]
+    magics = {struct.pack(order + "I", _MAGIC) for order in "<>"}
+    return any(data[page + word + 8 : page + word + 12] in magics for page in pages for word in (4, 8))
 
 
 def _page_size(data: bytes) -> int:

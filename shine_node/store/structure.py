@@ -27,13 +27,14 @@ from shine_node.store.pages import (
     check_overflow,
     free_key,
     free_pages,
+    looks_like_store,
     overflow_pages,
     read_head,
     read_nodes,
     read_tree,
 )
 
-__all__ = ["check_snapshot", "check_structure", "examine", "read_file_head"]
+__all__ = ["check_snapshot", "check_structure", "examine", "is_store", "read_file_head"]
 
 ReadPages = Callable[[int, int], bytes]
 """Returns so many pages from a number on; fewer bytes where the file ends."""
@@ -83,6 +84,15 @@ def read_file_head(path: Path) -> Head:
         return _head_of(descriptor, os.fstat(descriptor).st_size)
     finally:
         os.close(descriptor)
+
+
+def is_store(descriptor: int) -> bool:
+    """Say whether an open file begins like a store, sound or not, of this machine or of another.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    return looks_like_store(os.pread(descriptor, 2 * MAX_PAGE_BYTES, 0))
 
 
 def check_snapshot(path: Path, position: int) -> None:

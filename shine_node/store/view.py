@@ -103,7 +103,7 @@ def open_view(path: Path, *, map_size: int = 0, lock: bool = True) -> Iterator[V
         except (lmdb.NotFoundError, UnreadableRow):
             known = False
         if not known:
-            raise StoreError(f"{path} was not written by this version of the program")
+            raise StoreError(f"{path} is no store of SHiNE node, or of another version of it")
         yield View(path, env, tables)
 
 

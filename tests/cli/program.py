@@ -15,12 +15,11 @@ def run_program(*words: str | Path, **options: Any) -> subprocess.CompletedProce
     """Run a command and return its end, with what it said."""
     return subprocess.run(
         [sys.executable, str(LAUNCHER), *map(str, words)],
-        capture_output=True,
         encoding="utf-8",
         errors="surrogateescape",
         timeout=SECONDS,
         check=False,
-        **{"stdin": subprocess.DEVNULL, **options},
+        **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
     )
 
 

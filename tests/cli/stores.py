@@ -7,6 +7,7 @@ from pathlib import Path
 from shine_node.cli.commands import run_command
 from shine_node.store.environment import Store
 from shine_node.store.layout import Table
+from shine_node.store.owner import put_owner
 from shine_node.store.view import view_store
 from tests.store.rich import EVERYTHING, do, found
 from tests.store.rooms import OWN, opened
@@ -35,6 +36,7 @@ class Commands:
         self.data.mkdir()
         with opened(self.store) as store:
             found(store)
+            store.write_now(lambda txn: put_owner(txn, OWN))
             for number, step in enumerate(EVERYTHING):
                 do(store, number, step)
 

@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from shine_node.cli import backup
-from shine_node.cli.backup import old_backups
-from shine_node.cli.new_file import need_room
+from shine_node.cli.new_file import NewFile, need_room
 from shine_node.store.layout import Table, pack_number
+from shine_node.store.owner import read_owner
 from tests.cli.program import LAUNCHER
 from tests.cli.stores import Commands, names, tables
 
@@ -65,19 +65,19 @@ def test_not_into_the_data_folder(home, name):
 def test_a_folder_gets_dated_names_and_keeps_the_newest(home, tmp_path):
     folder = tmp_path / "backups"
     folder.mkdir()
-    old = ["shine-20010101-000000.mdb", "shine-20020101-000000.mdb", "shine-20030101-000000.mdb"]
-    others = ["shine-2001.mdb", "shine-20010101-000000.mdb.gz", "xshine-20010101-000000.mdb", "photo.jpg"]
+    old = [f"shine-own.server-200{year}0101-000000.mdb" for year in (1, 2, 3)]
+    others = ["shine-2001.mdb", "shine-own.server-20010101-000000.mdb.gz", "photo.jpg", "shine-20010101-000000.mdb"]
+    others += ["xshine-own.server-20010101-000000.mdb", "shine-theirs-20010101-000000.mdb"]
     for name in old + others:
         (folder / name).touch()
-    (folder / "shine-20000101-000000.mdb").mkdir()
-    (folder / "shine-19990101-000000.mdb").symlink_to("photo.jpg")
-    kept = {*others, "shine-20000101-000000.mdb", "shine-19990101-000000.mdb"}
+    (folder / "shine-own.server-20000101-000000.mdb").mkdir()
+    (folder / "shine-own.server-19990101-000000.mdb").symlink_to("photo.jpg")
+    kept = {*others, "shine-own.server-20000101-000000.mdb", "shine-own.server-19990101-000000.mdb"}
     assert home("backup", "--keep", "2", folder) == 0
     made = home.shown.splitlines()[0]
-    assert re.fullmatch(r".*/backups/shine-20[0-9]{6}-[0-9]{6}\.mdb", made)
+    assert re.fullmatch(r".*/backups/shine-own\.server-20[0-9]{6}-[0-9]{6}\.mdb", made)
     assert home.shown.splitlines()[1:] == [f"removed {folder / name}" for name in old[:2]]
     assert set(names(folder)) == {*kept, old[2], made.rpartition("/")[2]}
-    assert old_backups(folder, 5) == []
 
 
 def test_a_number_of_backups_is_for_a_folder(home, tmp_path):
@@ -104,7 +104,7 @@ def test_a_store_whose_index_is_wrong_is_kept_and_older_backups_with_it(home, tm
     home.write((Table.CONTAINERS, pack_number(2**40), b""))
     folder = tmp_path / "backups"
     folder.mkdir()
-    (folder / "shine-20010101-000000.mdb").touch()
+    (folder / "shine-own.server-20010101-000000.mdb").touch()
     assert home("backup", "--keep", "1", folder) == 1
     assert "containers has" in home.said and "run `shine-node verify`" in home.said
     assert len(names(folder)) == 2
@@ -186,6 +186,97 @@ def test_a_damaged_store_goes_on_from_it(home):
     home.store.write_bytes(home.store.read_bytes()[:9000])
     assert home("recover", "--from-backup") == 0, home.said
     assert tables(home.store) == before
+
+
+def test_two_servers_with_one_folder(tmp_path, capsys):
+    folder = tmp_path / "vault"
+    folder.mkdir()
+    ours, theirs = (Commands(tmp_path / login, capsys, login=login) for login in ("ours", "theirs"))
+    for commands in (ours, theirs):
+        commands.config.write_text(commands.config.read_text() + f'storage.backupDir = "{folder}"\n')
+        commands.write((Table.META, b"server_login", commands.folder.name.encode()))
+    assert ours("backup", "--keep", "1") == 0
+    [first] = names(folder)
+    assert theirs("backup", "--keep", "1") == 0
+    assert len(names(folder)) == 2, "those of the other server are not counted"
+    assert ours("backup", "--keep", "1") == 0, "also in the same second"
+    [mine] = [name for name in names(folder) if "ours" in name]
+    assert mine != first
+    [other] = [folder / name for name in names(folder) if "theirs" in name]
+    ours.store.write_bytes(ours.store.read_bytes()[:9000])
+    assert ours("recover", "--from-backup", other) == 2
+    assert f"{other} is a backup of the server theirs, and this one is ours" in ours.said
+    assert ours("restore", other) == 1
+    assert f"{other} is a backup of the server theirs, and this one is ours" in ours.said
+    (folder / mine).unlink()
+    other.rename(folder / "shine-named-anew.mdb")
+    assert ours("recover", "--from-backup") == 2
+    assert "there is no sound backup" in ours.said
+    assert [name for name in names(ours.data) if "new" in name or "part" in name] == []
+    assert ours("restore", "--force", folder / "shine-named-anew.mdb") == 0
+
+
+def test_a_backup_of_one_second_takes_no_others_place(home, tmp_path, monkeypatch):
+    monkeypatch.setattr("shine_node.clock.SystemClock.now_ms", lambda clock: 1_774_700_000_000)
+    stem = "shine-own.server-20260328-121320"
+    put_in_place = NewFile.put_in_place
+
+    def meet_another(new):
+        if new.place.name == f"{stem}-2.mdb" and not new.place.exists():
+            new.place.write_text("of another backup, made meanwhile")
+        put_in_place(new)
+
+    monkeypatch.setattr(NewFile, "put_in_place", meet_another)
+    for number in ("", "-3", "-4"):
+        assert home("backup", tmp_path) == 0
+        assert home.shown == f"{tmp_path}/{stem}{number}.mdb\n"
+    assert (tmp_path / f"{stem}-2.mdb").read_text() == "of another backup, made meanwhile"
+
+
+def test_a_store_that_does_not_say_whose_it_is_or_another(home, tmp_path):
+    home.write((Table.META, b"server_login", b""))
+    assert home("backup", tmp_path / "copy.mdb") == 0, home.said
+    assert read_owner(tmp_path / "copy.mdb") == "own.server"
+    home.write((Table.META, b"server_login", b"before"))
+    assert home("backup", tmp_path / "theirs.mdb") == 0
+    assert "the store is of the server before, and so is this backup" in home.said
+    assert read_owner(tmp_path / "theirs.mdb") == "before"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has files of others")
+def test_root_leaves_the_nodes_backups_to_the_node(open_folder, capsys, monkeypatch):
+    home = Commands(open_folder / "home", capsys)
+    for path in (home.folder, home.data, *home.data.iterdir()):
+        os.chown(path, 54321, 54321)
+    vault = open_folder / "vault"
+    vault.mkdir(mode=0o755)
+    home.config.write_text(home.config.read_text() + f'storage.backupDir = "{vault}"\n')
+    assert home("backup") == 0, home.said
+    [made] = vault.iterdir()
+    assert (made.stat().st_uid, made.stat().st_gid, made.stat().st_mode & 0o777) == (54321, 54321, 0o600)
+    home.store.write_bytes(home.store.read_bytes()[:9000])
+    assert home("recover", "--from-backup") == 0, home.said
+    monkeypatch.setattr(NewFile, "give_to", lambda new, user, group: False)
+    assert home("backup") == 0
+    assert "could not be given to the node's user" in home.said
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has files of others")
+def test_a_link_of_the_nodes_user_gives_it_no_file_in_roots_folders(open_folder, capsys, monkeypatch):
+    home = Commands(open_folder / "home", capsys)
+    for path in (home.folder, home.data, *home.data.iterdir()):
+        os.chown(path, 54321, 54321)
+    roots = open_folder / "of-root"
+    roots.mkdir()
+    (home.data / "backups").symlink_to(roots)
+    assert home("backup") == 0
+    assert "could not be given to the node's user" in home.said
+    assert [path.stat().st_uid for path in roots.iterdir()] == [0]
+    (home.data / "backups").unlink()
+    (home.data / "backups").mkdir()
+    monkeypatch.setattr(os.path, "ismount", lambda path: True)
+    assert home("backup") == 0, home.said
+    assert [path.stat().st_uid for path in (home.data / "backups").iterdir()] == [54321], "no other disk is mounted so"
 
 
 def test_every_signature_of_the_copy_on_demand(home, tmp_path):

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from shine_node.cli.check_store import PRODUCERS, find_damaged_store, find_unreadable_rows
+from shine_node.cli.check_store import PRODUCERS, find_damaged_store, find_other_server, find_unreadable_rows
 from shine_node.cli.findings import Level, Situation
 from shine_node.config import load_config
+from shine_node.store.owner import put_owner
 from shine_node.store.recovery.state import State, write_state
 from tests.cli.program import write_config
+from tests.store.rooms import opened
 from tests.store.verifying.full import full_store
 
 
@@ -19,6 +21,23 @@ def situation(tmp_path: Path) -> Situation:
     path = write_config(tmp_path)
     (tmp_path / "data").mkdir()
     return Situation(load_config(path), path)
+
+
+def test_the_store_of_another_server(situation: Situation) -> None:
+    assert find_other_server in PRODUCERS
+    assert find_other_server(situation) == []
+    path = full_store(situation.config.server.data_dir)
+    assert find_other_server(situation) == [], "it does not say whose it is"
+    for owner, count in (("home", 0), ("theirs", 1)):
+        with opened(path) as store:
+            store.write_now(lambda txn, owner=owner: put_owner(txn, owner))
+        findings = find_other_server(situation)
+        assert len(findings) == count
+    assert findings[0].level is Level.WARNING
+    assert "is the store of the server theirs, and server.login is home: correct server.login" in findings[0].text
+    assert find_other_server(situation._replace(listening=("ws://127.0.0.1:1/ws",))) == []
+    path.write_bytes(path.read_bytes()[:9000])
+    assert find_other_server(situation) == []
 
 
 def test_the_store(situation: Situation) -> None:

@@ -3,6 +3,7 @@ import io
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from shine_node import __version__
 from shine_node.cli import commands, demo
 from shine_node.cli.commands import build_parser, run_command
 from tests.cli.program import LAUNCHER, run_program, write_config
+from tests.cli.stores import Commands
 
 
 def test_help_names_every_command(capsys):
@@ -79,6 +81,32 @@ def test_nobody_reads_what_is_printed(monkeypatch, tmp_path):
     assert (tmp_path / "out").read_text() == ""
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(28, "No space left on device"), "it was not done: No space left on device"),
+        (FileNotFoundError(2, "No such file or directory", "here"), "here: No such file or directory"),
+        (PermissionError(1, "Operation not permitted", "a", None, "b"), "a and b: Operation not permitted"),
+        (OSError(), "it was not done: OSError"),
+    ],
+)
+def test_what_the_system_refuses(error, said, monkeypatch, capsys):
+    assert end_with(error, monkeypatch) == 1
+    assert capsys.readouterr().err == f"shine-node: {said}\n"
+
+
+@pytest.mark.parametrize("words", [("export", "-"), ("check", "--offline"), ("user", "list")])
+def test_a_full_disk_behind_what_is_printed(tmp_path, capsys, words):
+    home = Commands(tmp_path / "home", capsys)
+    words = [*words, "--config", home.config]
+    with Path("/dev/full").open("w") as full:
+        found = run_program(*words, stdout=full)
+        assert found.returncode in (1, 2)
+        assert "Traceback" not in found.stderr and "Exception" not in found.stderr
+        assert "No space left on device" in found.stderr
+        assert run_program(*words, stdout=full, stderr=full).returncode in (1, 2)
+
+
 def test_nobody_reads_what_a_process_prints(tmp_path):
     reader, writer = os.pipe()
     os.close(reader)
@@ -142,3 +170,24 @@ def test_help_needs_no_libraries():
 def test_the_parser_gives_what_runs():
     assert build_parser().parse_args(["check"]).run.__module__ == "shine_node.cli.check"
     assert build_parser().parse_args(["run"]).run.__module__ == "shine_node.cli.run"
+
+
+@pytest.mark.parametrize(("error", "said"), [(BrokenPipeError(), ""), (OSError(28, "No space"), "written: No space")])
+def test_what_is_still_to_be_printed_cannot_be(error, said, monkeypatch, tmp_path, capsys):
+    class Full(io.StringIO):
+        def flush(self):
+            raise error
+
+        def fileno(self):
+            return stream.fileno()
+
+    parser = argparse.ArgumentParser()
+    parser.set_defaults(run=lambda arguments: 0)
+    monkeypatch.setattr(commands, "build_parser", lambda: parser)
+    with (tmp_path / "out").open("w") as stream:
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "stdout", Full())
+            assert run_command([]) == 1
+        stream.write("this goes nowhere")
+    assert said in capsys.readouterr().err
+    assert (tmp_path / "out").read_text() == ""

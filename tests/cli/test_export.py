@@ -82,3 +82,26 @@ def test_no_store_yet(tmp_path, capsys):
     home = Commands(tmp_path / "home", capsys, filled=False)
     assert home("export", "-") == 1
     assert "is not there yet" in home.said
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(32, "Broken pipe"), OSError(28, "No space left on device")])
+def test_a_standard_output_without_room(home, monkeypatch, tmp_path, error):
+    class Full:
+        def write(self, data):
+            raise error
+
+    class Output:
+        buffer = Full()
+
+        def flush(self):
+            pass
+
+        def fileno(self):
+            return stream.fileno()
+
+    with (tmp_path / "out").open("w") as stream:
+        monkeypatch.setattr(sys, "stdout", Output())
+        status = home("export", "-")
+    assert status == 1
+    if not isinstance(error, BrokenPipeError):
+        assert "the standard output cannot be written (No space left on device): it holds no whole export" in home.said

@@ -7,6 +7,7 @@ import pytest
 
 from shine_node.cli import import_
 from shine_node.store import export_file
+from shine_node.store.owner import read_owner
 from tests.cli.stores import Commands, names, tables
 from tests.store.rooms import check_indexes
 
@@ -40,6 +41,8 @@ def test_there_and_back_again(home, other, file):
     assert other("import", file) == 0
     assert (other.shown, other.said) == (f"{len(lines)} lines stored, 0 passed over, 0 refused\n", "")
     assert exported(other) == lines
+    assert read_owner(other.store) == "own.server"
+    assert b"server_login" not in file.read_bytes()
     assert {path.stat().st_mode & 0o077 for path in other.data.iterdir()} == {0}
     with contextlib.closing(other.open()) as store, store.read() as txn:
         check_indexes(txn)
@@ -60,6 +63,19 @@ def test_a_node_that_runs_is_left_alone(home, file):
     with contextlib.closing(home.open()):
         assert home("import", file) == 1
     assert "is in use by another process" in home.said
+
+
+def test_a_line_that_is_too_long_is_refused_like_any_other(other, file, monkeypatch):
+    lines = file.read_bytes().splitlines(keepends=True)
+    monkeypatch.setattr(export_file, "MAX_LINE_BYTES", most := max(map(len, lines)))
+    file.write_bytes(b"".join([*lines[:3], b"x" * 3 * most + b"\n", *lines[3:]]))
+    assert other("import", file) == 1
+    assert f"line 4 is longer than {most} bytes: this is no export" in other.said
+    assert other("import", "--force", file) == 1
+    assert f"line 4: BAD_FIELDS: a line is at most {most} bytes long" in other.said
+    assert other.shown.endswith(" passed over, 1 refused\n")
+    items = [line for line in lines if line.startswith(b'{"type":"item"')]
+    assert [line for line in exported(other) if line.startswith(b'{"type":"item"')] == [line.strip() for line in items]
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "other", "gone"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shine_node.cli.new_file import NewFile, NewFileError, need_room, sync_folder
+from shine_node.cli.new_file import NewFile, NewFileError, NewFileExists, need_room, sync_folder
 from tests.cli.stores import names
 from tests.store.rooms import greatest_file_size
 
@@ -70,7 +70,7 @@ def test_a_disk_that_breaks(tmp_path, monkeypatch):
     def broken(descriptor):
         raise OSError(errno.EIO, "Input/output error")
 
-    with NewFile(tmp_path / "file", replace=False) as new:
+    with NewFile(tmp_path / "file", replace=True) as new:
         monkeypatch.setattr(os, "fsync", broken)
         with pytest.raises(NewFileError, match=r"file cannot be written \(Input/output error\): nothing was left"):
             new.sync()
@@ -92,6 +92,45 @@ def test_a_folder_that_cannot_be_synced(tmp_path, monkeypatch, number):
             sync_folder(tmp_path)
     else:
         sync_folder(tmp_path)
+
+
+@pytest.mark.parametrize("number", [None, errno.EPERM, errno.EIO])
+def test_a_name_that_was_taken_meanwhile(tmp_path, monkeypatch, number):
+    """Also on a file system without second names."""
+
+    def refuse(source, target):
+        raise OSError(number, "no")
+
+    if number is not None:
+        monkeypatch.setattr(os, "link", refuse)
+    place = tmp_path / "file"
+    with NewFile(place, replace=False) as new:
+        new.write(b"mine")
+        if number == errno.EIO:
+            with pytest.raises(NewFileError, match="file cannot be written"):
+                new.put_in_place()
+            return
+        place.write_bytes(b"theirs")
+        with pytest.raises(NewFileExists, match="file exists"):
+            new.put_in_place()
+        new.place = tmp_path / "other"
+        new.put_in_place()
+    assert (place.read_bytes(), new.place.read_bytes()) == (b"theirs", b"mine")
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_it_is_given_to_somebody(tmp_path, monkeypatch):
+    given = []
+    with NewFile(tmp_path / "file", replace=False) as new:
+        assert new.give_to(os.geteuid(), os.getegid())
+
+        def refuse(descriptor, user, group):
+            given.append((user, group))
+            raise PermissionError(1, "Operation not permitted")
+
+        monkeypatch.setattr(os, "fchown", refuse)
+        assert not new.give_to(5, 6)
+    assert given == [(5, 6)]
 
 
 def test_room(tmp_path):

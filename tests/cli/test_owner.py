@@ -1,9 +1,15 @@
 import os
+import shutil
 import subprocess
+import sys
 
 import pytest
 
 from shine_node.cli.owner import NotAllowed, as_owner, as_writer
+from shine_node.store.layout import Table
+from tests.cli.program import LAUNCHER
+from tests.cli.stores import Commands
+from tests.support.tree import PACKAGE, ROOT
 
 SOMEBODY = 54321
 
@@ -90,3 +96,40 @@ def test_what_is_made_there_belongs_to_the_owner(open_folder):
     assert ((folder / "file").stat().st_uid, (folder / "file").stat().st_gid) == (SOMEBODY, SOMEBODY)
     assert secret.read_text() == "of root"
     assert subprocess.run(["id", "-u"], capture_output=True, text=True, check=True).stdout == "0\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_a_program_that_the_owner_cannot_read(open_folder, capsys):
+    """As from a checkout in root's home: all that is needed is loaded before root becomes somebody else."""
+    program = open_folder / "home-of-root"
+    program.mkdir(mode=0o700)
+    shutil.copytree(ROOT / PACKAGE, program / PACKAGE, ignore=shutil.ignore_patterns("__pycache__", ".*"))
+    shutil.copy(LAUNCHER, program)
+    home = Commands(open_folder / "node", capsys)
+    for path in (home.folder, home.data, *home.data.iterdir()):
+        os.chown(path, SOMEBODY, SOMEBODY)
+
+    def run(command, *words, status=0):
+        done = subprocess.run(
+            [sys.executable, "-E", program / LAUNCHER.name, command, "--config", home.config, *words],
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert (done.returncode, "Traceback" in done.stderr) == (status, False), done.stderr + done.stdout
+
+    run("backup", "--verify")
+    [backup] = (home.data / "backups").iterdir()
+    run("export", open_folder / "lines.jsonl")
+    run("verify")
+    run("recover")
+    home.store.write_bytes(home.store.read_bytes()[:9000])
+    run("recover", status=1)
+    run("recover", "--from-backup")
+    run("import", open_folder / "lines.jsonl")
+    home.write((Table.DUE_ATTEMPTS, bytes(16), b"none"))
+    run("verify", "--repair", status=1)
+    run("restore", backup)
+    assert {path.stat().st_uid for path in home.data.rglob("*")} == {SOMEBODY}

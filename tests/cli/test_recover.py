@@ -8,7 +8,8 @@ import pytest
 
 from shine_node.cli.commands import run_command
 from shine_node.store.layout import Table
-from shine_node.store.recovery.state import read_state
+from shine_node.store.owner import put_owner
+from shine_node.store.recovery.state import State, read_state
 from tests.cli.program import write_config
 from tests.store.rooms import OWN, opened
 from tests.store.verifying.full import full_store
@@ -98,6 +99,7 @@ def test_from_a_certain_backup(recover: Recover, tmp_path: Path) -> None:
     assert recover("--from-backup", mine) == (2, "")
     assert f"1 things in {mine} are not as they must be, and would be left out; `shine-node verify" in recover.said
     assert recover.kept == []
+    assert not recover.store.with_name("shine.mdb.new").exists()
     assert recover("--force", "--from-backup", mine)[0] == 0
     assert recover()[0] == 0
     recover.damage()
@@ -120,6 +122,17 @@ def test_refilling_needs_somebody_who_fills(recover: Recover) -> None:
     assert recover.kept == [recover.content[:20_000]]
 
 
+def test_a_sound_store_that_is_replaced_is_not_called_damaged(recover: Recover) -> None:
+    backup = recover.backup("shine-1.mdb", recover.content)
+    with recover.config.open("a") as config:
+        config.write(PEER)
+    for words in (("--from-backup",), ("--from-backup", backup), ("--refill",)):
+        assert recover("--force", *words)[0] == 0, recover.said
+    assert recover.kept == []
+    assert len(list(recover.store.parent.glob("shine.mdb.replaced-*"))) == 3
+    assert read_state(recover.store) == State(known=True)
+
+
 def test_a_store_that_is_gone(recover: Recover) -> None:
     recover.store.unlink()
     assert recover() == (0, f"{recover.store} is not there\n")
@@ -133,3 +146,17 @@ def test_a_node_that_runs_is_not_disturbed(recover: Recover) -> None:
     with opened(recover.store):
         assert recover("--from-backup", "--force") == (2, "")
         assert "in use by another process" in recover.said
+
+
+def test_one_of_another_server_is_for_a_server_that_was_renamed(recover: Recover) -> None:
+    with opened(recover.store) as store:
+        store.write_now(lambda txn: put_owner(txn, OWN))
+    backup = recover.backup("shine-named.mdb", recover.store.read_bytes())
+    recover.config.write_text(recover.config.read_text().replace(f'"{OWN}"', '"renamed"'))
+    recover.damage()
+    assert recover("--from-backup", backup) == (2, "")
+    assert f"{backup} is a backup of the server {OWN}, and this one is renamed" in recover.said
+    assert "shine.mdb.new" not in recover.said
+    assert not recover.store.with_name("shine.mdb.new").exists()
+    assert recover("--force", "--from-backup", backup)[0] == 0, "it is looked through as what it was then"
+    assert recover.store.read_bytes() == backup.read_bytes()

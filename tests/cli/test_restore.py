@@ -1,6 +1,7 @@
 import contextlib
 import os
 
+import lmdb
 import pytest
 
 from shine_node.store.layout import Table, pack_number
@@ -37,6 +38,50 @@ def test_a_backup_takes_the_place_of_the_store_which_is_kept(home, tmp_path):
     with contextlib.closing(home.open()) as store:
         ended = store.write_now(lambda txn: begin_run(txn, b"87654321", store.position))
     assert ended[b"12345678".hex()] == position, "it knows that it was restored, and to where"
+
+
+@pytest.mark.parametrize("command", [("restore",), ("recover", "--force", "--from-backup")])
+def test_what_is_no_store_is_called_so(home, tmp_path, command):
+    picture = tmp_path / "picture.jpg"
+    before = names(home.data)
+    for content in (b"", b"a cat", b"a picture of a cat" * 10_000):
+        picture.write_bytes(content)
+        assert home(*command, picture) == (1 if command == ("restore",) else 2)
+        assert home.said == (
+            f"shine-node: {picture} is no store of SHiNE node: name a file that `backup` has written\n"
+        )
+    with lmdb.open(str(tmp_path / "other.mdb"), subdir=False) as env, env.begin(write=True) as txn:
+        txn.put(b"a", b"b")
+    assert home(*command, tmp_path / "other.mdb") == (1 if command == ("restore",) else 2)
+    assert f"{tmp_path / 'other.mdb'} is no store of SHiNE node, or of another version of it" in home.said
+    assert home(*command, tmp_path) in (1, 2)
+    assert "it is no file" in home.said
+    assert names(home.data) == before
+
+
+@pytest.mark.parametrize("command", [("restore",), ("recover", "--force", "--from-backup")])
+def test_one_that_does_not_say_whose_it_is_is_taken_with_a_note(home, tmp_path, command):
+    with contextlib.closing(home.open()) as store:
+        store.write_now(lambda txn: txn.delete(Table.META, b"server_login"))
+    (tmp_path / "old.mdb").write_bytes(home.store.read_bytes())
+    assert home(*command, tmp_path / "old.mdb") == 0
+    assert f"{tmp_path / 'old.mdb'} does not say whose it is" in home.said
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has files of others")
+@pytest.mark.parametrize("command", [("restore",), ("recover", "--force", "--from-backup")])
+def test_root_names_one_that_the_nodes_user_cannot_read(open_folder, capsys, command):
+    home = Commands(open_folder / "home", capsys)
+    for path in (home.folder, home.data, *home.data.iterdir()):
+        os.chown(path, 54321, 54321)
+    vault = open_folder / "vault"
+    vault.mkdir(mode=0o700)
+    assert home("backup", vault / "copy.mdb") == 0, home.said
+    assert home(*command, vault / "copy.mdb") == 0, home.said
+    assert home.store.stat().st_uid == 54321
+    (home.data / "link.mdb").symlink_to(vault / "copy.mdb")
+    assert home(*command, home.data / "link.mdb") in (1, 2), "the node's user may have made it"
+    assert "symbolic links" in home.said
 
 
 def test_where_there_was_none(home, tmp_path, capsys):
@@ -110,3 +155,13 @@ def test_a_store_that_cannot_be_kept_beside_it_stays(home, tmp_path, monkeypatch
     assert home("restore", backup) == 1
     assert "cannot be kept beside the backup (Operation not permitted)" in home.said
     assert names(home.data) == ["shine.mdb", "shine.mdb-lock", "shine.mdb.pid"]
+
+
+def test_one_of_another_server_is_for_a_server_that_was_renamed(home, tmp_path):
+    assert home("backup", tmp_path / "copy.mdb") == 0
+    home.config.write_text(home.config.read_text().replace('"own.server"', '"renamed"'))
+    before = home.store.read_bytes()
+    assert home("restore", tmp_path / "copy.mdb") == 1
+    assert "is a backup of the server own.server, and this one is renamed" in home.said
+    assert home.store.read_bytes() == before
+    assert home("restore", "--force", tmp_path / "copy.mdb") == 0

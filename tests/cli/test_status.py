@@ -63,6 +63,7 @@ def status_of(
             "messages": 12,
             **store,
         },
+        "backup": {"folder": "/backups", "file": None, "madeAtMs": 0, "fileBytes": 0},
         "peers": {"atMs": NOW_MS, "known": 5, "maxConnections": 256, "links": list(links)},
         "certificate": {"notAfterMs": NOW_MS, "daysLeft": 62},
         "clock": {"nowMs": NOW_MS, "synchronised": True},
@@ -86,6 +87,7 @@ def test_how_it_reads() -> None:
         "listen  ws://127.0.0.1:7070/ws, ws://[::1]:7070/ws; 1 connection",
         "store   /data/shine.mdb: 1 user, 12 messages;",
         "        98 KiB of 1.0 GiB in use (0.0%), file 2.9 MiB, 8.0 GiB free on its disk",
+        "backup  none in /backups",
         "certif. valid for 62 days; clock kept right",
         "queues  2 for signatures, 3 for the disk; 4 open deliveries, 1 attempt under way",
         "peers   5 known, 2 links of at most 256",
@@ -95,11 +97,12 @@ def test_how_it_reads() -> None:
         "2 warnings",
     ]
     without = {**status_of(), "certificate": None, "clock": {"nowMs": NOW_MS, "synchronised": False}}
-    assert list(render(without))[4] == "certif. none, TLS is left to a proxy; clock kept right by nothing"
-    over = {**status_of(), "certificate": {"daysLeft": -1}, "clock": {"synchronised": None}}
-    assert list(render(over))[4] == "certif. expired; clock perhaps kept right"
+    assert list(render(without))[5] == "certif. none, TLS is left to a proxy; clock kept right by nothing"
+    over = {**status_of(), "certificate": {"daysLeft": -1}, "clock": {"nowMs": NOW_MS, "synchronised": None}}
+    assert list(render(over))[5] == "certif. expired; clock perhaps kept right"
     assert list(render(status_of(diskFreeBytes=None)))[3:] == [
         "        98 KiB of 1.0 GiB in use (0.0%), file 2.9 MiB",
+        "backup  none in /backups",
         "certif. valid for 62 days; clock kept right",
         "queues  2 for signatures, 3 for the disk; 4 open deliveries, 1 attempt under way",
         "peers   5 known, 0 links of at most 256",
@@ -119,7 +122,7 @@ def test_how_it_reads() -> None:
     ],
 )
 def test_the_state_of_a_link(changes: dict[str, Any], says: str) -> None:
-    assert f"  friend  {says}  " in list(render(status_of(link("friend", **changes))))[7]
+    assert f"  friend  {says}  " in list(render(status_of(link("friend", **changes))))[8]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +141,7 @@ def test_the_state_of_a_link(changes: dict[str, Any], says: str) -> None:
     ],
 )
 def test_how_sessions_with_a_peer_have_ended(changes: dict[str, Any], says: str) -> None:
-    assert list(render(status_of(link("friend", lastError="x", **changes))))[7].endswith(says)
+    assert list(render(status_of(link("friend", lastError="x", **changes))))[8].endswith(says)
 
 
 def test_two_nodes_that_have_synced_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -245,3 +248,11 @@ def test_a_node_of_another_version(
         )
         assert run_command([*words, "--json"]) == 0
         assert json.loads(capsys.readouterr().out) == answer
+
+
+def test_the_newest_backup() -> None:
+    status = status_of()
+    assert "backup  none in /backups" in list(render(status))
+    file = {"file": "/backups/shine-home-1.mdb", "madeAtMs": NOW_MS - 90_060_000, "fileBytes": 3 * 2**20}
+    status["backup"] = {"folder": "/backups", **file}
+    assert "backup  /backups/shine-home-1.mdb, 1 d 1 h ago, 3.0 MiB" in list(render(status))

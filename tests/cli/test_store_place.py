@@ -1,9 +1,11 @@
+import contextlib
 import os
 from pathlib import Path
 
 import pytest
 
-from shine_node.cli.store_place import find_store, protect_store, store_folder
+from shine_node.cli import owner
+from shine_node.cli.store_place import find_store, open_given, protect_store, store_folder
 from shine_node.config import load_config
 from shine_node.store.environment import Store, StoreError
 from tests.cli.program import write_config
@@ -44,3 +46,38 @@ def test_the_data_folder_takes_no_copy(tmp_path):
             protect_store(store, place)
     protect_store(store, other / "x")
     protect_store(store, tmp_path / "nowhere" / "x")
+
+
+def test_a_backup_that_was_named(config, tmp_path, monkeypatch):
+    folder = store_folder(config)
+    Store(folder / "shine.mdb", map_size=2**24).close()
+    os.close(open_given(folder / "shine.mdb", folder))
+    (folder / "link").symlink_to("shine.mdb")
+    os.close(open_given(folder / "link", folder))
+    with pytest.raises(StoreError, match="gone cannot be read: No such file"):
+        open_given(folder / "gone", folder)
+    (folder / "picture").write_text("of a cat")
+    with pytest.raises(StoreError, match="picture is no store of SHiNE node: name a file that `backup` has written"):
+        open_given(folder / "picture", folder)
+
+
+@pytest.mark.parametrize("user", [0, 54321])
+def test_a_backup_that_the_nodes_user_may_not_read(config, tmp_path, monkeypatch, user):
+    folder = store_folder(config)
+    Store(folder / "shine.mdb", map_size=2**24).close()
+    (folder / "link").symlink_to("shine.mdb")
+
+    @contextlib.contextmanager
+    def refused(folder):
+        raise PermissionError(13, "Permission denied")
+        yield
+
+    monkeypatch.setattr(owner, "as_owner", refused)
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    if user == 0:
+        os.close(open_given(folder / "shine.mdb", folder))
+        with pytest.raises(StoreError, match=r"link cannot be read: .*symbolic links"):
+            open_given(folder / "link", folder)
+    else:
+        with pytest.raises(StoreError, match="cannot be read: Permission denied"):
+            open_given(folder / "shine.mdb", folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,6 +44,21 @@ def config() -> Config:
     return config_from_mapping(
         {"server": {"login": "Home", "url": "wss://home.example/ws"}, "crypto": {"maxQueue": 10}}
     )
+
+
+def test_a_disk_of_the_backups_that_does_not_answer(store: Store, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    answered = threading.Event()
+    monkeypatch.setattr(status_module, "BACKUP_SECONDS", 0.01)
+    monkeypatch.setattr(status_module, "read_newest", lambda folder, own_login: answered.wait(60))
+
+    async def story() -> None:
+        try:
+            answer = await make_status(store, ManualClock()).status({})
+        finally:
+            answered.set()
+        assert "(its disk has not answered within 0.01 s)" in str(answer["warnings"])
+
+    run(story())
 
 
 def make_status(
@@ -105,6 +121,12 @@ def test_a_node_that_is_well(run: Run, store: Store) -> None:
             "connections": 5,
             "queues": {"crypto": 3, "writer": 0, "attempts": 2, "openDeliveries": 0},
             "store": sizes,
+            "backup": {
+                "folder": str(config().server.data_dir / "backups"),
+                "file": None,
+                "madeAtMs": 0,
+                "fileBytes": 0,
+            },
             "peers": {"atMs": 0, "known": 1, "maxConnections": 256},
             "certificate": None,
             "clock": {"nowMs": 1_774_700_090_500, "synchronised": True},

@@ -15,6 +15,8 @@ from tests.support.tree import PACKAGE, find_modules
 from tests.support.vectors import REPOSITORY
 
 PACKAGING = REPOSITORY / "packaging"
+LEFT = {".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", "__pycache__", "node_modules", ".idea"}
+"""Folders that tools and people leave below the modules, each with files that look like a part of the program."""
 
 
 def lay_out(
@@ -40,7 +42,7 @@ def files(folder: Path) -> set[Path]:
 def test_every_module_and_every_file_of_the_page_is_in_it(stage: Path) -> None:
     web = REPOSITORY / PACKAGE / "web"
     expected = {module.path.relative_to(REPOSITORY / PACKAGE) for module in find_modules()}
-    expected |= {Path("web") / name for name in files(web)}
+    expected |= {Path("web") / name for name in files(web) if not LEFT & {*name.parts}}
     assert files(stage / PACKAGE) == expected
     for name in expected:
         assert (stage / PACKAGE / name).read_bytes() == (REPOSITORY / PACKAGE / name).read_bytes()
@@ -79,12 +81,38 @@ def test_the_program_finds_its_modules(tmp_path: Path, where: str, expected: str
     compile(text, "shine-node", "exec")
 
 
-def test_versions_that_differ_are_refused(tmp_path: Path) -> None:
+@pytest.fixture
+def top(tmp_path: Path) -> Path:
+    """A copy of the working tree, as far as a package is made of it."""
     top = tmp_path / "top"
     for name in ("packaging", "conf", PACKAGE):
-        shutil.copytree(REPOSITORY / name, top / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(REPOSITORY / name, top / name, ignore=shutil.ignore_patterns(*LEFT))
     for name in ("README.md", "CHANGELOG.md", "pyproject.toml"):
         shutil.copy(REPOSITORY / name, top / name)
+    return top
+
+
+def test_what_tools_leave_below_the_modules_is_in_no_package(tmp_path: Path, top: Path, stage: Path) -> None:
+    for folder in (top / PACKAGE, top / PACKAGE / "web", top / PACKAGE / "store" / "recovery"):
+        for left in LEFT:
+            (folder / left / "3.13").mkdir(parents=True)
+            for name in ("cache.json", "module.py", "module.pyc", "page.js", ".gitignore"):
+                (folder / left / "3.13" / name).write_text("left\n")
+        for name in (
+            ".swp.py",
+            "module.py~",
+            "module.py.orig",
+            "module.so",
+            "core.1234",
+            "index.html.bak",
+            ".hidden.js",
+        ):
+            (folder / name).write_text("left\n")
+    assert lay_out(tmp_path / "source", top=top).returncode == 0
+    assert files(tmp_path / "source") == files(stage)
+
+
+def test_versions_that_differ_are_refused(tmp_path: Path, top: Path) -> None:
     project = top / "pyproject.toml"
     project.write_text(re.sub(r'^version = ".*"', 'version = "9.9.9"', project.read_text(), flags=re.MULTILINE))
     found = lay_out(tmp_path / "source", top=top)

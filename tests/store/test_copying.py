@@ -16,6 +16,7 @@ from shine_node.store.copying import Copied, check_copy, copy_store, estimate_co
 from shine_node.store.environment import Store, StoreError, Transaction
 from shine_node.store.layout import Table, pack_number
 from shine_node.store.lineage import begin_run, list_runs
+from shine_node.store.owner import put_owner, read_owner
 from shine_node.store.view import view_store
 from tests.store.rich import EVERYTHING, do, found
 from tests.store.rooms import MAP_SIZE, MIB, opened
@@ -195,3 +196,16 @@ def test_a_copy_of_a_store_whose_index_is_not_right_is_told_of(tmp_path: Path) -
     seen: list[None] = []
     assert len(check_copy(target, copied, lambda: seen.append(None))) == 1
     assert len(seen) == sum(copied.after.values())
+
+
+@pytest.mark.parametrize(("before", "expected"), [("", "home"), ("theirs", "theirs")])
+def test_a_copy_says_whose_it_is(tmp_path: Path, before: str, expected: str) -> None:
+    source, target = tmp_path / "shine.mdb", tmp_path / "copy.mdb"
+    with opened(source) as store:
+        if before:
+            store.write_now(lambda txn: put_owner(txn, before))
+    copied = copy(source, target)
+    assert finish_copy(target, copied.position) == before
+    assert finish_copy(target, copied.position, "home") == expected
+    assert check_copy(target, copied) == []
+    assert read_owner(target) == expected

@@ -8,6 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from shine_node.protocol.errors import Refusal
 from shine_node.store import export_file
 from shine_node.store.export_file import ExportError, check_whole, read_header, read_lines
 from shine_node.store.exporting import export_store
@@ -50,6 +51,32 @@ def test_some_lines_at_a_time(lines: list[bytes], monkeypatch: pytest.MonkeyPatc
     file = stream(lines[:4])
     read_header(file)
     assert [len(piece) for piece in read_lines(file)] == [1, 1, 1]
+
+
+def test_a_line_that_is_too_long_is_passed_over_and_told_of(
+    lines: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export_file, "MAX_LINE_BYTES", most := max(map(len, lines)))
+    monkeypatch.setattr(export_file, "CHUNK_BYTES", 100)
+    for length in (most, 5 * most + 17):  # the last byte of what was read is its end, or lies in the middle of it
+        long = b"x" * length + b"\n"
+        told: list[tuple[int, str]] = []
+
+        def tell(number: int, refusal: Refusal, told: list[tuple[int, str]] = told) -> None:
+            told.append((number, refusal.detail))
+
+        file = stream([*lines[:3], long, *lines[3:-1], long])
+        read_header(file)
+        with pytest.raises(ExportError, match=f"line 4 is longer than {most} bytes"):
+            list(read_lines(file))
+        file.seek(len(lines[0]))
+        found = [(line.number, line.data) for piece in read_lines(file, too_long=tell) for line in piece]
+        numbers = [2, 3, *range(5, len(lines) + 1)]
+        assert found == list(zip(numbers, lines[1:-1], strict=True))
+        assert told == [(number, f"a line is at most {most} bytes long") for number in (4, len(lines) + 1)]
+    file = stream([*lines[:2], b"x" * 5 * most])  # it ends within the line
+    read_header(file)
+    assert [len(piece) for piece in read_lines(file, too_long=tell)] == [1]
 
 
 def test_any_line_that_is_missing_changed_or_too_many_is_noticed(lines: list[bytes]) -> None:

@@ -195,6 +195,7 @@ def test_everything_is_in_the_example(lines: list[bytes]) -> None:
         ("session", {"login": "nobody"}, "USER_NOT_FOUND"),
         ("resync", {"part": "half"}, "BAD_FIELDS"),
         ("meta", {"name": "schema"}, "BAD_FIELDS"),
+        ("meta", {"name": "server_login"}, "BAD_FIELDS"),
         ("meta", {"name": "n" * 500}, "BAD_FIELDS"),
         ("meta", {"name": "peer_doubt x", "valueB64": "AAAA"}, "BAD_FIELDS"),
         ("meta", {"name": "lineage", "runs": [["00", 1]]}, "BAD_FIELDS"),

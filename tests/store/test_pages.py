@@ -17,6 +17,7 @@ from shine_node.store.pages import (
     check_overflow,
     free_key,
     free_pages,
+    looks_like_store,
     overflow_pages,
     read_head,
     read_nodes,
@@ -241,3 +242,14 @@ def test_lists_of_free_pages() -> None:
     assert free_key(struct.pack("Q", 5)) == 5
     with pytest.raises(DamagedPage, match="no number"):
         free_key(b"abc")
+
+
+def test_what_begins_like_a_store() -> None:
+    magics = [struct.pack(order + "I", 0xBEEFC0DE) for order in "<>"]
+    for magic in magics:
+        for word in (4, 8):
+            for page in (0, 512, 4096, 65536):
+                assert looks_like_store(bytes(page + word + 8) + magic)
+                assert not looks_like_store(bytes(page + word + 8) + magic[:3])
+                assert not looks_like_store(bytes(page + word + 9) + magic)
+    assert not looks_like_store(b"")

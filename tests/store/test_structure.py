@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import struct
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import Table, pack_number
 from shine_node.store.pages import NO_PAGE, DamagedPage, read_head
-from shine_node.store.structure import check_snapshot, check_structure, examine, read_file_head
+from shine_node.store.structure import check_snapshot, check_structure, examine, is_store, read_file_head
 from tests.store.opening import Opener, opener
 from tests.store.rooms import MAP_SIZE, opened
 from tests.store.verifying.full import full_store
@@ -341,3 +342,23 @@ def test_a_page_that_is_cut_off(tmp_path: Path, content: bytes) -> None:
     path.write_bytes(content[: len(content) // 2])
     with pytest.raises(DamagedPage, match=r"page [0-9]+ of [0-9]+ is cut off"):
         examine(path, thorough=True)
+
+
+def test_what_begins_like_a_store(tmp_path: Path) -> None:
+    def begins(content: bytes) -> bool:
+        (tmp_path / "file").write_bytes(content)
+        descriptor = os.open(tmp_path / "file", os.O_RDONLY)
+        try:
+            return is_store(descriptor)
+        finally:
+            os.close(descriptor)
+
+    with opened(tmp_path / "shine.mdb"):
+        pass
+    content = (tmp_path / "shine.mdb").read_bytes()
+    assert begins(content)
+    assert begins(bytes(4096) + content[4096:]), "its first page is lost"
+    for other in (b"", b"x", bytes(100_000), b"a picture of a cat" * 10_000, b"x" * 8192 + content[8192:]):
+        assert not begins(other)
+    foreign = struct.pack(">I", 0xBEEFC0DE)
+    assert begins(bytes(12) + foreign), "of a machine of another kind"

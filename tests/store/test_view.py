@@ -74,7 +74,7 @@ def test_what_is_no_store_is_told(tmp_path: Path) -> None:
         pass
     other = tmp_path / "other.mdb"
     lmdb.open(str(other), subdir=False).close()
-    with pytest.raises(StoreError, match="was not written by this version"), view_store(other):
+    with pytest.raises(StoreError, match="is no store of SHiNE node, or of another version of it"), view_store(other):
         pass
 
 

@@ -21,6 +21,7 @@ from shine_node.store.recovery.state import (
     state_file,
     write_state,
 )
+from shine_node.store.recovery.unfinished import finish_placing
 from shine_node.store.unreadable import REPAIR
 
 __all__ = ["MOST_STARTS", "Rules", "end_run", "end_start", "find_damage", "prepare_store", "recovery_notice"]
@@ -63,6 +64,7 @@ def prepare_store(store: Path, rules: Rules, *, now_ms: int, boot: str) -> None:
     """
     lock = take_lock(store)
     try:
+        finish_placing(store)
         state = read_state(store)
         damage = find_damage(store, state, boot=boot, now_ms=now_ms)
         if damage is not None:
@@ -184,7 +186,9 @@ def _go_on(store: Path, damage: StoreDamaged, state: State, rules: Rules, now_ms
 
     def backup() -> succeed.Backup | None:
         if not looked:
-            looked.append(succeed.first_sound(succeed.find_backups(rules.backups), rules.own_login, threads=0))
+            looked.append(
+                succeed.first_sound(succeed.find_backups(rules.backups, rules.own_login), rules.own_login, threads=0)
+            )
         return looked[0]
 
     decision = decide(
@@ -206,7 +210,13 @@ def _go_on(store: Path, damage: StoreDamaged, state: State, rules: Rules, now_ms
         kept = _put(
             store,
             damage,
-            lambda: succeed.put_empty(store, map_size=rules.map_size, refill_from=rules.refill_from, now_ms=now_ms),
+            lambda: succeed.put_empty(
+                store,
+                map_size=rules.map_size,
+                refill_from=rules.refill_from,
+                now_ms=now_ms,
+                own_login=rules.own_login,
+            ),
         )
     told = f"{store} was damaged ({damage.reason}); the node goes on with {name}."
     log.critical("%s%s", told, f" The damaged file is kept as {kept}" if kept is not None else "")

@@ -49,6 +49,8 @@ class State(NamedTuple):
     """The name of the damaged file that was set aside then."""
     starts: int = 0
     """How many starts in a row, up to the last one, have neither come as far as listening, nor ended in order."""
+    placing: str = ""
+    """The name that the store's file is given while another takes its place, where there is no store for a moment."""
 
 
 def state_file(store: Path) -> Path:

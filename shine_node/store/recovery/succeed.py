@@ -6,6 +6,7 @@ import contextlib
 import errno
 import logging
 import os
+import shutil
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,28 +14,47 @@ from typing import NamedTuple
 
 from shine_node.store.environment import Store
 from shine_node.store.files import StoreError
+from shine_node.store.owner import check_owner, put_owner, read_owner
+from shine_node.store.recovery import backups as folder_of_backups
+from shine_node.store.recovery.state import read_state, write_state
 from shine_node.store.refill import begin_refill
 from shine_node.store.structure import read_file_head
-from shine_node.store.verifying.verify import Progress, copy_store, repair_store, verify_file
+from shine_node.store.verifying.verify import Progress, repair_store, verify_file
 
-__all__ = ["Backup", "examine_backup", "find_backups", "first_sound", "put_backup", "put_empty", "take_place"]
+__all__ = [
+    "DAMAGED",
+    "REPLACED",
+    "Backup",
+    "copy_backup",
+    "examine_backup",
+    "find_backups",
+    "first_sound",
+    "mend_copy",
+    "put_backup",
+    "put_empty",
+    "take_place",
+]
 
 log = logging.getLogger(__name__)
 
-PATTERN = "shine-*.mdb"
-"""The names of backups in their folder."""
+DAMAGED, REPLACED = "damaged", "replaced"
+"""What a file is called that another takes the place of; the latter where it was sound."""
 
 
-def find_backups(folder: Path) -> list[Path]:
-    """Return the backups in a folder, the newest first; none where there is no such folder, or it cannot be read."""
-    found: list[tuple[int, str, Path]] = []
+def find_backups(folder: Path, own_login: str) -> list[Path]:
+    """Return the backups in a folder that may be this server's, the newest first; of those of other users the log says.
+
+    None where there is no such folder, or it cannot be read.
+    """
+    found: list[Path] = []
     with contextlib.suppress(OSError):
-        for path in folder.glob(PATTERN):
-            with contextlib.suppress(OSError):
-                status = path.stat()
-                if status.st_size:
-                    found.append((status.st_mtime_ns, path.name, path))
-    return [path for _, _, path in sorted(found, reverse=True)]
+        for backup in folder_of_backups.find_backups(folder, own_login):
+            if backup.trusted:
+                found.append(backup.path)
+            else:
+                text = "the backup %s is not used: it belongs to the user %d, and must be the node's own or root's"
+                log.warning(text, backup.path, backup.user)
+    return found
 
 
 class Backup(NamedTuple):
@@ -81,6 +101,7 @@ def first_sound(
     best: Backup | None = None
     for path in backups:
         try:
+            check_owner(path, read_owner(path), own_login)
             backup = examine_backup(path, own_login, threads=threads, progress=progress)
         except (StoreError, OSError) as error:
             log.warning("the backup %s is not used: %s", path, error)
@@ -94,8 +115,13 @@ def first_sound(
     return best
 
 
-def put_backup(store: Path, backup: Backup, *, now_ms: int) -> Path | None:
-    """Put a copy of a backup, mended where that is needed, in the place of a store, whose lock is held.
+def put_backup(store: Path, backup: Backup, *, now_ms: int, called: str = DAMAGED) -> Path | None:
+    """Put a copy of a backup of this user's, or of root's, mended where that is needed, in the place of a store.
+
+    The store's lock is held.
+
+    Args:
+        called: what the file that was there is called: ``DAMAGED`` or ``REPLACED``.
 
     Returns:
         Where the file that was there is kept, ``None`` where there was none.
@@ -103,31 +129,57 @@ def put_backup(store: Path, backup: Backup, *, now_ms: int) -> Path | None:
     Raises:
         StoreError, StorageFull, OSError: that cannot be done; what was there is there.
     """
-    new = _new_file(store)
+    source = folder_of_backups.open_backup(backup.path, trusted=True)
     try:
-        copy_store(backup.path, new)
-        if backup.problems:
-            _mend(store, new, backup, now_ms)
+        new = copy_backup(store, source)
+    finally:
+        os.close(source)
+    mend_copy(store, new, backup, now_ms)
+    return take_place(store, new, now_ms=now_ms, called=called)
+
+
+def copy_backup(store: Path, source: int) -> Path:
+    """Copy an open backup beside a store, whose lock is held, private and on the disk; ``take_place`` ends it.
+
+    Raises:
+        OSError: that cannot be done; nothing of it is left.
+    """
+    new = _new_file(store)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with open(source, "rb", closefd=False) as backup, open(descriptor, "wb", closefd=False) as target:
+            shutil.copyfileobj(backup, target, 2**20)
+        os.fsync(descriptor)
     except BaseException:
-        new.unlink(missing_ok=True)
+        new.unlink()
         raise
-    return take_place(store, new, now_ms=now_ms)
+    finally:
+        os.close(descriptor)
+    return new
 
 
-def _mend(store: Path, new: Path, backup: Backup, now_ms: int) -> None:
-    """Mend a copy of a backup; what goes is kept beside the store, and the log says what was done."""
+def mend_copy(store: Path, new: Path, backup: Backup, now_ms: int) -> None:
+    """Mend a copy of a backup where that is needed; what goes is kept beside the store, and the log says what was done.
+
+    Raises:
+        StoreError, StorageFull, OSError: that cannot be done; nothing of the copy is left.
+    """
+    if not backup.problems:
+        return
     quarantine = store.with_name(f"{store.name}.quarantine-{_stamp(now_ms)}.jsonl")
-    map_size = read_file_head(new).map_size
     try:
         report = repair_store(
             new,
             backup.own_login,
-            map_size=map_size,
+            map_size=read_file_head(new).map_size,
             now_ms=now_ms,
             quarantine=quarantine,
             copy=None,
             threads=backup.threads,
         )
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
     finally:
         _remove_beside(new)
     found = ", ".join(f"{count} {problem.value}" for problem, count in report.counts.items() if not problem.note)
@@ -140,12 +192,16 @@ def _mend(store: Path, new: Path, backup: Backup, now_ms: int) -> None:
         log.warning(text, report.lost, quarantine)
 
 
-def put_empty(store: Path, *, map_size: int, refill_from: Sequence[str], now_ms: int) -> Path | None:
+def put_empty(
+    store: Path, *, map_size: int, refill_from: Sequence[str], now_ms: int, own_login: str = "", called: str = DAMAGED
+) -> Path | None:
     """Put a new store in the place of a store, whose lock is held; certain servers are to fill it.
 
     Args:
         map_size: in bytes.
         refill_from: logins of servers that the operator has configured.
+        own_login: of this server, in lower case.
+        called: as for ``put_backup``.
 
     Returns:
         Where the file that was there is kept, ``None`` where there was none.
@@ -158,15 +214,19 @@ def put_empty(store: Path, *, map_size: int, refill_from: Sequence[str], now_ms:
         made = Store(new, map_size=map_size, now_ms=now_ms)
         try:
             made.write_now(lambda txn: begin_refill(txn, refill_from))
+            if own_login:
+                made.write_now(lambda txn: put_owner(txn, own_login))
         finally:
             made.close()
     finally:
         _remove_beside(new)
-    return take_place(store, new, now_ms=now_ms)
+    return take_place(store, new, now_ms=now_ms, called=called)
 
 
-def take_place(store: Path, new: Path, *, now_ms: int) -> Path | None:
-    """Put a file in the place of a store; at no moment is there none.
+def take_place(store: Path, new: Path, *, now_ms: int, called: str = DAMAGED) -> Path | None:
+    """Put a whole file, which has the name that ``copy_backup`` gives, in the place of a store, whose lock is held.
+
+    At no moment is there none; where the file system has no second names, the state file knows what is to be done next.
 
     Returns:
         Where the file that was there is kept.
@@ -176,8 +236,13 @@ def take_place(store: Path, new: Path, *, now_ms: int) -> Path | None:
     """
     kept = None
     if store.exists():
-        kept = _keep(store, f"{store.name}.damaged-{_stamp(now_ms)}")
-    new.replace(store)
+        kept = _keep(store, f"{store.name}.{called}-{_stamp(now_ms)}")
+    try:
+        new.replace(store)
+    except OSError:
+        if kept is not None and not store.exists():
+            kept.replace(store)
+        raise
     folder = os.open(store.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(folder)
@@ -198,7 +263,12 @@ def _keep(store: Path, name: str) -> Path:
         except OSError as error:
             if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
                 raise
-            store.rename(kept)  # a file system without second names, such as that of a camera's card
+            if kept.exists():
+                number += 1
+                continue
+            # A file system without second names, such as that of a camera's card.
+            write_state(store, read_state(store)._replace(placing=kept.name))
+            store.rename(kept)
             return kept
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from shine_node.protocol.logins import is_login
 from shine_node.protocol.signatures import is_signed_by
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import SCHEMA_VERSION, Table, unpack_number
+from shine_node.store.owner import OWNER_KEY
 from shine_node.store.schema import SCHEMA_KEY
 from shine_node.store.usage import REACH_KEY
 from shine_node.store.verifying.context import UNREADABLE, Context
@@ -45,6 +47,8 @@ def judge_meta(context: Context, key: bytes, value: bytes) -> None:
     try:
         if key == SCHEMA_KEY:
             readable = unpack_number(value) <= SCHEMA_VERSION
+        elif key == OWNER_KEY:
+            readable = is_login(value.decode())
         elif key == b"lineage":
             readable = len(value) % _LINEAGE_ENTRY_BYTES == 0
         elif key.startswith(_NUMBERS):

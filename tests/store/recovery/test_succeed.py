@@ -10,7 +10,10 @@ import pytest
 
 from shine_node.store.environment import StoreError, Transaction
 from shine_node.store.layout import Table
+from shine_node.store.owner import get_owner, put_owner
+from shine_node.store.recovery.state import read_state
 from shine_node.store.recovery.succeed import (
+    REPLACED,
     Backup,
     examine_backup,
     find_backups,
@@ -19,6 +22,7 @@ from shine_node.store.recovery.succeed import (
     put_empty,
     take_place,
 )
+from shine_node.store.recovery.unfinished import finish_placing
 from shine_node.store.refill import list_refilling
 from shine_node.store.verifying import verify as verify_module
 from shine_node.store.verifying.verify import verify_file
@@ -28,16 +32,32 @@ from tests.store.verifying.plants import Plant
 
 
 def test_backups_are_found_newest_first(tmp_path: Path) -> None:
-    assert find_backups(tmp_path / "missing") == []
+    assert find_backups(tmp_path / "missing", OWN) == []
     for number, name in enumerate(("shine-b.mdb", "shine-a.mdb", "other.mdb", "shine-empty.mdb")):
         (tmp_path / name).write_bytes(b"" if "empty" in name else b"x")
         os.utime(tmp_path / name, ns=(number, number))
-    assert [path.name for path in find_backups(tmp_path)] == ["shine-a.mdb", "shine-b.mdb"]
+    assert [path.name for path in find_backups(tmp_path, OWN)] == ["shine-a.mdb", "shine-b.mdb"]
 
 
-def test_a_backup_that_is_gone_meanwhile_is_none(tmp_path: Path) -> None:
-    (tmp_path / "shine-a.mdb").symlink_to(tmp_path / "gone")
-    assert find_backups(tmp_path) == []
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has files of others")
+def test_one_of_another_user_is_not_trusted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "shine-a.mdb").write_bytes(b"x")
+    os.chown(tmp_path / "shine-a.mdb", 54321, 54321)
+    assert find_backups(tmp_path, OWN) == []
+    assert "shine-a.mdb is not used: it belongs to the user 54321" in caplog.text
+    with pytest.raises(OSError, match="it belongs to the user 54321"):
+        put_backup(tmp_path / "shine.mdb", Backup(tmp_path / "shine-a.mdb", OWN, None, 0, 0), now_ms=NOW)
+
+
+def test_one_of_another_server_is_not_sound_here(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    theirs = full_store(tmp_path)
+    with opened(theirs) as store:
+        store.write_now(lambda txn: put_owner(txn, "theirs"))
+    assert first_sound([theirs], OWN) is None
+    assert f"is a backup of the server theirs, and this one is {OWN}" in caplog.text
+    with opened(theirs) as store:
+        store.write_now(lambda txn: put_owner(txn, OWN))
+    assert first_sound([theirs], OWN) == Backup(theirs, OWN, None, 0, 0)
 
 
 def backup_of(folder: Path, name: str, *plants: Plant) -> Path:
@@ -165,6 +185,23 @@ def test_an_empty_store_is_to_be_refilled(tmp_path: Path) -> None:
     assert sorted(file.name for file in tmp_path.iterdir()) == sorted([kept.name, "shine.mdb"])
     with opened(place) as store, store.read() as txn:
         assert list_refilling(txn) == ["a1", "a2"]
+        assert get_owner(txn) == ""
+    put_empty(place, map_size=MAP_SIZE, refill_from=("A1",), now_ms=NOW, own_login=OWN, called=REPLACED)
+    with opened(place) as store, store.read() as txn:
+        assert get_owner(txn) == OWN
+    assert [path.name for path in tmp_path.glob("*.replaced-*")] == ["shine.mdb.replaced-20260328-121320"]
+
+
+def test_a_copy_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    backup = full_store(tmp_path)
+    monkeypatch.setattr(os, "fsync", refuse)
+    (tmp_path / "x").mkdir()
+    with pytest.raises(OSError, match="no room"):
+        put_backup(tmp_path / "x" / "shine.mdb", Backup(backup, OWN, None, 0, 0), now_ms=NOW)
+    assert list((tmp_path / "x").iterdir()) == []
 
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.EIO])
@@ -173,9 +210,10 @@ def test_a_file_system_without_second_names(tmp_path: Path, monkeypatch: pytest.
         raise OSError(number, "no")
 
     monkeypatch.setattr(os, "link", refuse)
-    place, new = tmp_path / "shine.mdb", tmp_path / "new"
+    place, new = tmp_path / "shine.mdb", tmp_path / "shine.mdb.new"
     place.write_bytes(b"old")
     new.write_bytes(b"new")
+    (tmp_path / "shine.mdb.damaged-20260328-121320").write_bytes(b"of before")
     if number == errno.EIO:
         with pytest.raises(OSError, match="no"):
             take_place(place, new, now_ms=NOW)
@@ -183,4 +221,47 @@ def test_a_file_system_without_second_names(tmp_path: Path, monkeypatch: pytest.
         return
     kept = take_place(place, new, now_ms=NOW)
     assert kept is not None
+    assert kept.name == "shine.mdb.damaged-20260328-121320-2"
     assert (kept.read_bytes(), place.read_bytes()) == (b"old", b"new")
+    assert read_state(place).placing == kept.name
+    with pytest.raises(FileNotFoundError):
+        take_place(place, new, now_ms=NOW)
+    assert place.read_bytes() == b"new", "what was there has its name again"
+
+
+@pytest.mark.parametrize("lost", ["nothing", "new", "both"])
+def test_a_loss_of_power_between_the_two_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
+    class PowerLost(BaseException):
+        pass
+
+    def refuse(source: object, target: object) -> None:
+        raise OSError(errno.EPERM, "no")
+
+    def rename(path: Path, target: Path) -> None:
+        path.replace(target)
+        raise PowerLost
+
+    place, new = tmp_path / "shine.mdb", tmp_path / "shine.mdb.new"
+    place.write_bytes(b"old")
+    new.write_bytes(b"new")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "link", refuse)
+        patched.setattr(Path, "rename", rename)
+        with pytest.raises(PowerLost):
+            take_place(place, new, now_ms=NOW)
+    assert not place.exists()
+    if lost != "nothing":
+        new.unlink()
+    if lost == "both":
+        place.with_name(read_state(place).placing).unlink()
+    finish_placing(place)
+    assert (place.read_bytes() if place.exists() else b"") == {"nothing": b"new", "new": b"old", "both": b""}[lost]
+    assert read_state(place).placing == ""
+
+
+def test_a_new_file_that_is_gone_leaves_the_old_one(tmp_path: Path) -> None:
+    place = tmp_path / "shine.mdb"
+    place.write_bytes(b"old")
+    with pytest.raises(FileNotFoundError):
+        take_place(place, tmp_path / "shine.mdb.new", now_ms=NOW)
+    assert place.read_bytes() == b"old"

@@ -387,6 +387,8 @@ SUMS: dict[str, tuple[Plant, Problem]] = {
 
 
 META: dict[str, tuple[Plant, Problem]] = {
+    "its server is no login": (add(Table.META, b"server_login", b"two words"), Problem.UNREADABLE),
+    "its server is no text": (add(Table.META, b"server_login", b"\xff"), Problem.UNREADABLE),
     "the lineage cannot be read": (add(Table.META, b"lineage", b"x"), Problem.UNREADABLE),
     "a place cannot be read": (add(Table.META, b"access_seq x", b"x"), Problem.UNREADABLE),
     "a mark cannot be read": (add(Table.META, b"peer_mark x", b"\xff"), Problem.UNREADABLE),

@@ -1,0 +1,29 @@
+"""Ends what was interrupted while one file took the place of another, on a disk where that takes two steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shine_node.store.recovery.state import read_state, write_state
+
+__all__ = ["finish_placing"]
+
+
+def finish_placing(store: Path) -> None:
+    """Give a store back its name, where its file was set aside and the new one did not come: a loss of power.
+
+    The new file was whole before the old one was set aside. The lock of the store is held.
+
+    Raises:
+        OSError: that cannot be done.
+    """
+    state = read_state(store)
+    if not state.placing:
+        return
+    kept, new = store.with_name(state.placing), store.with_name(store.name + ".new")
+    if not store.exists():
+        if new.exists():
+            new.replace(store)
+        elif kept.exists():
+            kept.replace(store)
+    write_state(store, state._replace(placing=""))
