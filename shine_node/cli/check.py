@@ -55,6 +55,7 @@ def find(config_path: Path, *, offline: bool = False) -> list[Finding]:
         offline: ask nothing over the network.
     """
     from shine_node.cli import (
+        check_access,
         check_certificate,
         check_clock,
         check_configuration,
@@ -65,15 +66,28 @@ def find(config_path: Path, *, offline: bool = False) -> list[Finding]:
         check_store,
     )
     from shine_node.cli.findings import Finding, Level, Situation
+    from shine_node.cli.node_user import as_node, find_node_user, own_user
+    from shine_node.cli.owner import NotAllowed
+    from shine_node.cli.unit import unit_of
     from shine_node.config import ConfigError, load_config
 
     try:
         config = load_config(config_path, environ=environ_of_service(config_path))
     except ConfigError as error:
         return [Finding(Level.ERROR, "configuration", str(problem)) for problem in error.problems]
-    situation = Situation(config, config_path, _listening(config, config_path), offline)
+    findings = [Finding(Level.OK, "configuration", f"{config_path} has no mistakes")]
+    unit = unit_of(config_path)
+    user = find_node_user(config.server.data_dir, unit)
+    try:
+        with as_node(user):
+            pass
+    except NotAllowed as error:
+        findings.append(Finding(Level.WARNING, "rights", f"what the node may do cannot be told: {error}"))
+        user = own_user()
+    situation = Situation(config, config_path, _listening(config, config_path), offline, user, unit)
     rooms = (
         check_configuration,
+        check_access,
         check_machine,
         check_disk,
         check_store,
@@ -82,10 +96,8 @@ def find(config_path: Path, *, offline: bool = False) -> list[Finding]:
         check_ports,
         check_network,
     )
-    return [
-        Finding(Level.OK, "configuration", f"{config_path} has no mistakes"),
-        *(finding for room in rooms for producer in room.PRODUCERS for finding in producer(situation)),
-    ]
+    findings += (finding for room in rooms for producer in room.PRODUCERS for finding in producer(situation))
+    return findings
 
 
 def _listening(config: Config, config_path: Path) -> tuple[str, ...]:
