@@ -14,6 +14,8 @@ from shine_node.config import read_sources, source_files
 
 __all__ = ["PRODUCERS", "find_closed", "let_in", "readers", "shut"]
 
+EVERYBODY = "every user of this machine"
+
 
 def find_unreadable(situation: Situation) -> list[Finding]:
     """Look whether the node's user can read the configuration, of which root has seen that it has no mistakes."""
@@ -38,10 +40,10 @@ def find_readable_token(situation: Situation) -> list[Finding]:
         Finding(
             Level.WARNING,
             "registration",
-            f"{path}, in which the token stands, can be read by every user of this machine: {shut(path, user)}",
+            f"{path}, in which the token stands, can be read by {EVERYBODY}: {shut(path, user)}",
         )
         for path in files
-        if readers(path, user) == "every user of this machine"
+        if readers(path, user) == EVERYBODY
     ]
 
 
@@ -78,7 +80,7 @@ def readers(path: Path, user: NodeUser) -> str:
     mode, group = file.stat().st_mode, file.stat().st_gid
     above = [folder.stat() for folder in file.parents]
     if mode & stat.S_IROTH and all(folder.st_mode & stat.S_IXOTH for folder in above):
-        return "every user of this machine"
+        return EVERYBODY
     if not mode & stat.S_IRGRP or group == 0 or group in groups_of(user.uid, user.gid):
         return ""
     return f"the group {group_name(group)}" if all(_enters(folder, group) for folder in above) else ""

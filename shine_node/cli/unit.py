@@ -27,6 +27,7 @@ PROPERTIES = (
     *FOLDERS,
 )
 HOMES = (Path("/home"), Path("/root"), Path("/run/user"))
+HIDES = ("yes", "tmpfs")
 SYSTEM = {
     "yes": (Path("/usr"), Path("/boot"), Path("/efi")),
     "full": (Path("/usr"), Path("/boot"), Path("/efi"), Path("/etc")),
@@ -90,7 +91,7 @@ def parse_unit(shown: str) -> Unit | None:
 
 def why_not_written(unit: Unit, folder: Path) -> str:
     """Return the setting by which a unit keeps its service from writing below a folder, empty if none does; pure."""
-    if unit.home != "no" and _below(folder, HOMES):
+    if unit.home in HIDES and _below(folder, HOMES):
         return "ProtectHome"
     if _below(folder, SYSTEM.get(unit.system, ())) and not _below(folder, (*unit.made, *unit.writable)):
         return "ProtectSystem"

@@ -143,9 +143,9 @@ def test_folders_that_the_unit_closes(tmp_path):
     finding = only(find_protected(situation(tmp_path)._replace(unit=UNIT)))
     assert (finding.level, finding.subject) == (Level.ERROR, "dataDir")
     assert "ProtectSystem=" in finding.text and finding.text.endswith(f"with ReadWritePaths={folder}")
-    home = situation(tmp_path, {"dataDir": "/home/shine"}, storage={"backupDir": "/root/backups"})
+    home = situation(tmp_path, {"dataDir": "/run/user/shine"}, storage={"backupDir": "/run/user/backups"})
     data, backups = find_protected(home._replace(unit=UNIT))
-    assert data.text.endswith("with ReadWritePaths=/home/shine and ProtectHome=no")
+    assert data.text.endswith("with ReadWritePaths=/run/user/shine and ProtectHome=no")
     assert (backups.level, backups.subject) == (Level.WARNING, "backupDir") and "ProtectHome=" in backups.text
 
 

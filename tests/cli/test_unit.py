@@ -57,10 +57,11 @@ def test_where_the_packaged_unit_may_write():
     assert why_not_written(unit, Path("/var/lib/shine-node/backups")) == ""
     assert why_not_written(unit, Path("/var/lib/shine")) == "ProtectSystem"
     assert why_not_written(unit, Path("/mnt/ssd/shine")) == "ProtectSystem"
-    moved = unit._replace(writable=(Path("/mnt/ssd"), Path("/home/me")))
+    moved = unit._replace(writable=(Path("/mnt/ssd"), Path("/run/user/5")))
     assert why_not_written(moved, Path("/mnt/ssd/shine")) == ""
-    assert why_not_written(moved, Path("/home/me/data")) == "ProtectHome"
-    assert why_not_written(moved._replace(home="no"), Path("/home/me/data")) == ""
+    assert why_not_written(moved, Path("/run/user/5/data")) == "ProtectHome"
+    assert why_not_written(moved._replace(home="no"), Path("/run/user/5/data")) == ""
+    assert why_not_written(moved._replace(home="read-only"), Path("/run/user/5/data")) == ""
     assert why_not_written(unit._replace(system="full"), Path("/etc/x")) == "ProtectSystem"
     assert why_not_written(unit._replace(system="yes"), Path("/etc/x")) == ""
 
