@@ -22,7 +22,7 @@ from shine_node.peers.dial import DialFailed, make_tls_context
 from shine_node.protocol.envelope import decode_answer, encode_request
 from shine_node.protocol.hello import hello_payload
 
-__all__ = ["PRODUCERS", "Seen", "Unreached", "judge_difference", "judge_own", "judge_peer"]
+__all__ = ["PRODUCERS", "Seen", "Unreached", "judge_difference", "judge_own", "judge_peer", "judge_trust"]
 
 SECONDS = 5.0
 MAX_PEERS = 32
@@ -97,6 +97,22 @@ def judge_own(situation: Situation, seen: Seen | Unreached) -> Finding:
     return _finding(Level.OK, "reach", f"{server.login} answers at {server.url}")
 
 
+def judge_trust(situation: Situation, seen: Seen | Unreached) -> list[Finding]:
+    """Say whether others trust this server, which does so itself by ``server.pool.caFile``; nothing if they do; pure.
+
+    Args:
+        seen: what those see who know the authorities of the system alone.
+    """
+    if isinstance(seen, Seen) or not seen.untrusted:
+        return []
+    server = situation.config.server
+    text = (
+        f"the certificate at {server.url} is one that server.pool.caFile vouches for, and no authority of this"
+        f" machine: give {server.pool.ca_file} to the browsers and the other servers that are to come here"
+    )
+    return [_finding(Level.WARNING, "reach", text)]
+
+
 def judge_peer(peer: SyncServer, seen: Seen | Unreached) -> Finding:
     """Say whether a peer answers as the one that it is configured to be; pure."""
     if isinstance(seen, Unreached):
@@ -151,12 +167,7 @@ async def _own(situation: Situation, tls: ssl.SSLContext) -> list[Finding]:
     findings = [judge_own(situation, seen)]
     if server.pool.ca_file is not None and isinstance(seen, Seen):
         public = await _visit(server.url, "GetServerInfo", {}, ssl.create_default_context())
-        if isinstance(public, Unreached) and public.untrusted:
-            text = (
-                f"the certificate at {server.url} is one that server.pool.caFile vouches for, and no authority of this"
-                f" machine: give {server.pool.ca_file} to the browsers and the other servers that are to come here"
-            )
-            findings.append(_finding(Level.WARNING, "reach", text))
+        findings += judge_trust(situation, public)
     return findings
 
 

@@ -18,6 +18,7 @@ from shine_node.cli.check_network import (
     judge_difference,
     judge_own,
     judge_peer,
+    judge_trust,
 )
 from shine_node.cli.findings import Level, Situation
 from shine_node.config import SyncServer, config_from_mapping
@@ -145,6 +146,13 @@ def test_peers():
     assert "something else" in judge_peer(FRIEND, seen._replace(login="")).text
     level, _, text = judge_peer(FRIEND, Unreached("refused", True))
     assert level is Level.WARNING and "friend cannot be reached at wss://friend.example/ws (refused)" in text
+
+
+def test_who_trusts_this_server(tmp_path):
+    here = situation(tmp_path)
+    assert judge_trust(here, WELL) == judge_trust(here, Unreached("refused", True)) == []
+    level, subject, text = only(judge_trust(here, Unreached("not trusted", False, untrusted=True)))
+    assert (level, subject) == (Level.WARNING, "reach") and "to the browsers and the other servers" in text
 
 
 def test_clocks():
