@@ -25,7 +25,8 @@ def add_parser(commands: SubCommands) -> None:
         "check",
         help="say what is wrong before anything is started",
         description="Looks at the configuration and at what it needs: certificate, clock, disk, ports, whether this"
-        " server answers at its own address if it runs, and its peers. It changes nothing."
+        " server answers at its own address if it runs, and its peers. It changes nothing. Root is told what the node's"
+        " own user may: that of the packaged service, or else the owner of the data folder."
         " Exit status: 0 all is well, 1 there are warnings, 2 the node will not work.",
     )
     add_config_option(parser)

@@ -12,7 +12,7 @@ from shine_node.cli.check_access import find_closed, let_in
 from shine_node.cli.check_disk import nearest_existing
 from shine_node.cli.findings import Finding, Level, Situation
 from shine_node.cli.node_user import as_node
-from shine_node.cli.unit import why_not_written
+from shine_node.cli.unit import why_not_written, without_links
 
 __all__ = ["PRODUCERS", "judge_folder"]
 
@@ -52,9 +52,9 @@ def judge_folder(folder: Path, *, mode: int) -> list[Finding]:
 
 def find_protected(situation: Situation) -> list[Finding]:
     """Look whether the unit of the packaged service keeps it from the folders of the configuration."""
-    unit, config = situation.unit, situation.config
-    if unit is None:
+    if situation.unit is None:
         return []
+    unit, config = without_links(situation.unit), situation.config
     findings: list[Finding] = []
     folder = Path(os.path.realpath(config.server.data_dir))
     if setting := why_not_written(unit, folder):

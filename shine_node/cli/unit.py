@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import NamedTuple
 
 from shine_node.cli.common import DEFAULT_CONFIG
 
-__all__ = ["Unit", "parse_unit", "read_unit", "unit_of", "why_not_written"]
+__all__ = ["Unit", "parse_unit", "read_unit", "unit_of", "why_not_written", "without_links"]
 
 SERVICE = "shine-node.service"
 SECONDS = 5.0
@@ -87,6 +88,15 @@ def parse_unit(shown: str) -> Unit | None:
         made=tuple(folders),
         writable=tuple(Path(word.lstrip("-+")) for word in _words(values.get("ReadWritePaths", ""))),
     )
+
+
+def without_links(unit: Unit) -> Unit:
+    """Return the unit with folders as they are found without symbolic links, which systemd follows too."""
+
+    def real(folders: tuple[Path, ...]) -> tuple[Path, ...]:
+        return tuple(Path(os.path.realpath(folder)) for folder in folders)
+
+    return unit._replace(made=real(unit.made), writable=real(unit.writable))
 
 
 def why_not_written(unit: Unit, folder: Path) -> str:

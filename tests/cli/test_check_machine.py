@@ -143,6 +143,13 @@ def test_folders_that_the_unit_closes(tmp_path):
     finding = only(find_protected(situation(tmp_path)._replace(unit=UNIT)))
     assert (finding.level, finding.subject) == (Level.ERROR, "dataDir")
     assert "ProtectSystem=" in finding.text and finding.text.endswith(f"with ReadWritePaths={folder}")
+    disk, link = tmp_path / "disk", tmp_path / "link"
+    disk.mkdir()
+    link.symlink_to(disk)
+    linked = situation(tmp_path, {"dataDir": str(link / "data")})
+    assert find_protected(linked._replace(unit=UNIT._replace(writable=(disk,)))) == []
+    direct = situation(tmp_path, {"dataDir": str(disk / "data")})
+    assert find_protected(direct._replace(unit=UNIT._replace(made=(link,)))) == []
     home = situation(tmp_path, {"dataDir": "/run/user/shine"}, storage={"backupDir": "/run/user/backups"})
     data, backups = find_protected(home._replace(unit=UNIT))
     assert data.text.endswith("with ReadWritePaths=/run/user/shine and ProtectHome=no")

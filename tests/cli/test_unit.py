@@ -5,7 +5,16 @@ import pytest
 
 from shine_node.cli import unit as unit_module
 from shine_node.cli.common import DEFAULT_CONFIG
-from shine_node.cli.unit import PROPERTIES, SERVICE, Unit, parse_unit, read_unit, unit_of, why_not_written
+from shine_node.cli.unit import (
+    PROPERTIES,
+    SERVICE,
+    Unit,
+    parse_unit,
+    read_unit,
+    unit_of,
+    why_not_written,
+    without_links,
+)
 from tests.packaging.test_unit import SERVICE as PACKAGED
 
 SHOWN = """\
@@ -64,6 +73,13 @@ def test_where_the_packaged_unit_may_write():
     assert why_not_written(moved._replace(home="read-only"), Path("/run/user/5/data")) == ""
     assert why_not_written(unit._replace(system="full"), Path("/etc/x")) == "ProtectSystem"
     assert why_not_written(unit._replace(system="yes"), Path("/etc/x")) == ""
+
+
+def test_folders_behind_links(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    linked = UNIT._replace(made=(tmp_path / "link",), writable=(tmp_path / "link" / "a",))
+    found = without_links(linked)
+    assert (found.made, found.writable) == ((tmp_path / "disk",), (tmp_path / "disk" / "a",))
 
 
 def answer(folder, monkeypatch, script):
