@@ -12,7 +12,7 @@ from pathlib import Path
 
 from shine_node.configuration.addresses import is_placeholder
 from shine_node.configuration.build import build_config
-from shine_node.configuration.credentials import find_credentials
+from shine_node.configuration.credentials import find_credentials, is_credential, lacks_credentials
 from shine_node.configuration.kinds import Surroundings
 from shine_node.configuration.model import (
     Config,
@@ -34,7 +34,7 @@ from shine_node.configuration.options import DEFAULT_DATA_DIR
 from shine_node.configuration.problems import ConfigError, Problem
 from shine_node.configuration.reload import Reload, plan_reload
 from shine_node.configuration.render import render_config
-from shine_node.configuration.sources import Source, read_sources
+from shine_node.configuration.sources import Source, read_sources, source_files
 
 __all__ = [
     "Config",
@@ -55,10 +55,14 @@ __all__ = [
     "SyncConfig",
     "SyncServer",
     "config_from_mapping",
+    "is_credential",
     "is_placeholder",
+    "lacks_credentials",
     "load_config",
     "plan_reload",
+    "read_sources",
     "render_config",
+    "source_files",
 ]
 
 _IS_32_BIT = struct.calcsize("P") == 4

@@ -337,6 +337,7 @@ class Node:
             attempts=lambda: len(self._deliverer.claims),
             peers=self.pool.snapshot,
             configured=lambda: {peer.login.lower() for peer in self.config.sync_servers},
+            config=lambda: self.config,
             certificate=lambda: certificate.not_after_ms if certificate is not None else None,
             sessions=self._sessions.outcomes.of,
             problems=self._problems,

@@ -25,7 +25,8 @@ def add_parser(commands: SubCommands) -> None:
         "check",
         help="say what is wrong before anything is started",
         description="Looks at the configuration and at what it needs: certificate, clock, disk, ports, whether this"
-        " server answers at its own address if it runs, and its peers. It changes nothing."
+        " server answers at its own address if it runs, and its peers. It changes nothing. Root is told what the node's"
+        " own user may: that of the packaged service, or else the owner of the data folder."
         " Exit status: 0 all is well, 1 there are warnings, 2 the node will not work.",
     )
     add_config_option(parser)
@@ -55,6 +56,7 @@ def find(config_path: Path, *, offline: bool = False) -> list[Finding]:
         offline: ask nothing over the network.
     """
     from shine_node.cli import (
+        check_access,
         check_backup,
         check_certificate,
         check_clock,
@@ -66,16 +68,29 @@ def find(config_path: Path, *, offline: bool = False) -> list[Finding]:
         check_store,
     )
     from shine_node.cli.findings import Finding, Level, Situation
+    from shine_node.cli.node_user import as_node, find_node_user, own_user
+    from shine_node.cli.owner import NotAllowed
+    from shine_node.cli.unit import unit_of
     from shine_node.config import ConfigError, load_config
 
     try:
         config = load_config(config_path, environ=environ_of_service(config_path))
     except ConfigError as error:
         return [Finding(Level.ERROR, "configuration", str(problem)) for problem in error.problems]
+    findings = [Finding(Level.OK, "configuration", f"{config_path} has no mistakes")]
+    unit = unit_of(config_path)
+    user = find_node_user(config.server.data_dir, unit)
+    try:
+        with as_node(user):
+            pass
+    except NotAllowed as error:
+        findings.append(Finding(Level.WARNING, "rights", f"what the node may do cannot be told: {error}"))
+        user = own_user()
     listening, unreadable_rows = _running(config, config_path)
-    situation = Situation(config, config_path, listening, offline, unreadable_rows)
+    situation = Situation(config, config_path, listening, offline, unreadable_rows, user, unit)
     rooms = (
         check_configuration,
+        check_access,
         check_machine,
         check_disk,
         check_store,
@@ -85,10 +100,8 @@ def find(config_path: Path, *, offline: bool = False) -> list[Finding]:
         check_ports,
         check_network,
     )
-    return [
-        Finding(Level.OK, "configuration", f"{config_path} has no mistakes"),
-        *(finding for room in rooms for producer in room.PRODUCERS for finding in producer(situation)),
-    ]
+    findings += (finding for room in rooms for producer in room.PRODUCERS for finding in producer(situation))
+    return findings
 
 
 def _running(config: Config, config_path: Path) -> tuple[tuple[str, ...], int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
@@ -20,14 +19,18 @@ def find_listening(situation: Situation) -> list[Finding]:
     server = situation.config.server
     if server.tls_cert is not None:
         return [Finding(Level.OK, "listen", f"{_addresses(server.listen)}, encrypted")]
-    exposed = [address for address in server.listen if not _is_loopback(address.host)]
+    exposed = [address for address in server.listen if not address.is_loopback]
     if exposed:
         text = (
             f"{_addresses(exposed)}: others can reach this without encryption. Set server.tlsCert and server.tlsKey,"
             " or listen on 127.0.0.1 with a proxy in front of it"
         )
         return [Finding(Level.WARNING, "listen", text)]
-    return [Finding(Level.OK, "listen", f"{_addresses(server.listen)}, for a proxy on this machine")]
+    text = (
+        f"{_addresses(server.listen)}, for a proxy on this machine: it must say in X-Forwarded-For who its"
+        " clients are, as the README shows, or all of them count as one"
+    )
+    return [Finding(Level.OK, "listen", text)]
 
 
 def find_own_url(situation: Situation) -> list[Finding]:
@@ -67,6 +70,20 @@ def find_peers(situation: Situation) -> list[Finding]:
     ]
 
 
+def find_blocked(situation: Situation) -> list[Finding]:
+    """Look for blocks that shut out servers which are wanted, or everybody."""
+    limits, findings = situation.config.limits, []
+    for peer in situation.config.sync_servers:
+        if peer.login.lower() in limits.blocked_peers:
+            text = f"{peer.login} is a peer and is blocked by limits.blockedPeers: remove one of the two"
+            findings.append(Finding(Level.WARNING, "blocked", text))
+    for network in limits.blocked_addresses:
+        if network.prefixlen == 0:
+            text = f"limits.blockedAddresses shuts out all of IPv{network.version} ({network}): correct or remove that"
+            findings.append(Finding(Level.WARNING, "blocked", text))
+    return findings
+
+
 def find_registration(situation: Situation) -> list[Finding]:
     """Look at who may register."""
     registration = situation.config.registration
@@ -87,19 +104,13 @@ PRODUCERS: tuple[Callable[[Situation], list[Finding]], ...] = (
     find_listening,
     find_own_url,
     find_peers,
+    find_blocked,
     find_registration,
 )
 
 
 def _addresses(addresses: tuple[ListenAddress, ...] | list[ListenAddress]) -> str:
     return ", ".join(map(str, addresses))
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _why_not_public(url: str) -> str | None:

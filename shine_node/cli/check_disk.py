@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shine_node.cli.findings import Finding, Level, Situation
+from shine_node.control.health import comfortable_mib
 
 __all__ = ["PRODUCERS", "Mount", "judge_free_space", "judge_mount", "mount_of", "nearest_existing", "read_mounts"]
 
 MIB = 2**20
 LEAST_FREE_MIB = 64
-COMFORTABLE_FREE_MIB = 256
 MOUNTS = Path("/proc/self/mountinfo")
 _NETWORK = re.compile(r"nfs\d?|cifs|smb\d?|smbfs|9p|ceph|glusterfs|afs|fuse\.(sshfs|rclone|s3fs|glusterfs|curlftpfs)")
 _NO_RIGHTS = frozenset({"vfat", "msdos", "exfat", "ntfs", "ntfs3", "fuseblk"})
@@ -33,20 +33,28 @@ class Mount(NamedTuple):
 def find_disk(situation: Situation) -> list[Finding]:
     """Look how much room the disk of the data folder has, and what file system it is."""
     folder = nearest_existing(situation.config.server.data_dir)
-    findings = [judge_free_space(folder, shutil.disk_usage(folder).free)]
+    findings = [judge_free_space(folder, shutil.disk_usage(folder).free, situation.config.storage.min_free_mib)]
     mount = mount_of(os.path.realpath(folder), read_mounts())
     if mount is not None:
         findings += judge_mount(folder, mount)
     return findings
 
 
-def judge_free_space(folder: Path, free_bytes: int) -> Finding:
-    """Say whether a disk with so many free bytes is enough to begin with; pure."""
+def judge_free_space(folder: Path, free_bytes: int, min_free_mib: int) -> Finding:
+    """Say whether a disk with so many free bytes is enough to begin with; pure.
+
+    Args:
+        min_free_mib: ``storage.minFreeMiB``, 0 where there is no such rule.
+    """
     free = f"{free_bytes // MIB} MiB free on the disk of {folder}"
-    if free_bytes < LEAST_FREE_MIB * MIB:
+    if min_free_mib and free_bytes <= min_free_mib * MIB:
+        text = f"{free}, and storage.minFreeMiB is {min_free_mib}: new messages are refused. Make room, or lower it"
+        return Finding(Level.ERROR, "disk", text)
+    if not min_free_mib and free_bytes < LEAST_FREE_MIB * MIB:
         return Finding(Level.ERROR, "disk", f"{free}: nothing could be stored for long. Make room")
-    if free_bytes < COMFORTABLE_FREE_MIB * MIB:
-        return Finding(Level.WARNING, "disk", f"{free}: make room before it is full")
+    if free_bytes < comfortable_mib(min_free_mib) * MIB:
+        least = f" with {min_free_mib} (storage.minFreeMiB) new messages are refused" if min_free_mib else ""
+        return Finding(Level.WARNING, "disk", f"{free}: make room before it is full{least and f';{least}'}")
     return Finding(Level.OK, "disk", free)
 
 

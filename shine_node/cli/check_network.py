@@ -22,7 +22,7 @@ from shine_node.peers.dial import DialFailed, make_tls_context
 from shine_node.protocol.envelope import decode_answer, encode_request
 from shine_node.protocol.hello import hello_payload
 
-__all__ = ["PRODUCERS", "Seen", "Unreached", "judge_difference", "judge_own", "judge_peer"]
+__all__ = ["PRODUCERS", "Seen", "Unreached", "judge_difference", "judge_own", "judge_peer", "judge_trust"]
 
 SECONDS = 5.0
 MAX_PEERS = 32
@@ -49,10 +49,16 @@ class Seen(NamedTuple):
 
 
 class Unreached(NamedTuple):
-    """Why there was no answer; ``far`` says whether the network is to blame rather than the server."""
+    """Why there was no answer.
+
+    ``far`` says whether the network is to blame rather than the server, ``passing`` whether names cannot be looked up
+    now, ``untrusted`` whether its certificate is the reason.
+    """
 
     why: str
     far: bool
+    passing: bool = False
+    untrusted: bool = False
 
 
 def find_network(situation: Situation) -> list[Finding]:
@@ -65,6 +71,11 @@ def find_network(situation: Situation) -> list[Finding]:
 def judge_own(situation: Situation, seen: Seen | Unreached) -> Finding:
     """Say whether it is this server that answers at ``server.url``; pure."""
     server = situation.config.server
+    if isinstance(seen, Unreached) and seen.passing:
+        text = (
+            f"whether {server.url} leads here cannot be told ({seen.why}): look at this machine's DNS, and check again"
+        )
+        return _finding(Level.WARNING, "reach", text)
     if isinstance(seen, Unreached):
         text = f"{server.url} cannot be reached ({seen.why}): look at the name, the router's port and the proxy."
         return _finding(Level.WARNING if seen.far else Level.ERROR, "reach", text + (HAIRPIN if seen.far else ""))
@@ -84,6 +95,22 @@ def judge_own(situation: Situation, seen: Seen | Unreached) -> Finding:
         text = f"the certificate that is shown at {server.url} expires in {seen.days_left} days: renew it"
         return _finding(Level.WARNING, "reach", text)
     return _finding(Level.OK, "reach", f"{server.login} answers at {server.url}")
+
+
+def judge_trust(situation: Situation, seen: Seen | Unreached) -> list[Finding]:
+    """Say whether others trust this server, which does so itself by ``server.pool.caFile``; nothing if they do; pure.
+
+    Args:
+        seen: what those see who know the authorities of the system alone.
+    """
+    if isinstance(seen, Seen) or not seen.untrusted:
+        return []
+    server = situation.config.server
+    text = (
+        f"the certificate at {server.url} is one that server.pool.caFile vouches for, and no authority of this"
+        f" machine: give {server.pool.ca_file} to the browsers and the other servers that are to come here"
+    )
+    return [_finding(Level.WARNING, "reach", text)]
 
 
 def judge_peer(peer: SyncServer, seen: Seen | Unreached) -> Finding:
@@ -120,19 +147,28 @@ async def _look(situation: Situation) -> list[Finding]:
         tls = make_tls_context(config.server.pool.ca_file)
     except DialFailed as error:
         return [_finding(Level.ERROR, "caFile", str(error))]
-    looks: list[Coroutine[Any, Any, list[Finding]]] = [_own(situation)]
+    looks: list[Coroutine[Any, Any, list[Finding]]] = [_own(situation, tls)]
     looks += [_peer(config.server.login, peer, tls) for peer in config.sync_servers[:MAX_PEERS]]
-    return [finding for found in await asyncio.gather(*looks) for finding in found]
+    findings = [finding for found in await asyncio.gather(*looks) for finding in found]
+    if len(config.sync_servers) > MAX_PEERS:
+        text = f"the first {MAX_PEERS} of {len(config.sync_servers)} were asked; `status` shows the links to all"
+        findings.append(_finding(Level.OK, "sync_servers", text))
+    return findings
 
 
-async def _own(situation: Situation) -> list[Finding]:
+async def _own(situation: Situation, tls: ssl.SSLContext) -> list[Finding]:
     server = situation.config.server
     if is_placeholder(server.url):
         return []  # the part that reads the configuration has said so
     if not situation.listening:
         text = f"whether {server.url} leads here can be told when the node runs: check again then"
         return [_finding(Level.OK, "reach", text)]
-    return [judge_own(situation, await _visit(server.url, "GetServerInfo", {}, ssl.create_default_context()))]
+    seen = await _visit(server.url, "GetServerInfo", {}, tls)
+    findings = [judge_own(situation, seen)]
+    if server.pool.ca_file is not None and isinstance(seen, Seen):
+        public = await _visit(server.url, "GetServerInfo", {}, ssl.create_default_context())
+        findings += judge_trust(situation, public)
+    return findings
 
 
 async def _peer(own_login: str, peer: SyncServer, tls: ssl.SSLContext) -> list[Finding]:
@@ -158,10 +194,12 @@ async def _visit(url: str, op: str, payload: dict[str, object], tls: ssl.SSLCont
     except TimeoutError:
         return Unreached(f"no answer within {SECONDS:g} s", True)
     except ssl.SSLCertVerificationError as error:
-        return Unreached(f"its certificate is not trusted: {error.verify_message}", False)
+        return Unreached(f"its certificate is not trusted: {error.verify_message}", False, untrusted=True)
     except ssl.SSLError as error:
         return Unreached(f"it does not speak TLS there: {error.reason}", False)
     except socket.gaierror as error:
+        if error.errno == socket.EAI_AGAIN:
+            return Unreached("no server of names answers", False, passing=True)
         return Unreached(f"its name is not known: {error.strerror}", False)
     except InvalidStatus as error:
         return Unreached(f"it answers with HTTP status {error.response.status_code}", False)

@@ -10,11 +10,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from shine_node.cli.findings import Finding, Level, Situation
+from shine_node.cli.node_user import as_node, own_user
 from shine_node.config import ListenAddress
 
 __all__ = ["PRODUCERS", "judge_listening"]
 
 PROC = Path("/proc")
+SYSTEMD = Path("/run/systemd/system")
+"""It is there where systemd runs the machine, and a unit may have rights that its user has not."""
 LISTENS = "0A"
 """The state of a socket that listens, in ``/proc/net/tcp``."""
 
@@ -22,34 +25,43 @@ LISTENS = "0A"
 def find_ports(situation: Situation) -> list[Finding]:
     """Look whether each address can be listened on, by binding it for a moment."""
     own = {url.removesuffix("/ws").rpartition(":")[2] for url in situation.listening}
+    sure = situation.unit is not None or own_user() == situation.node or not SYSTEMD.exists()
     return [
-        judge_listening(address, _problem(address), running=str(address.port) in own, user=_user_of(address.port))
+        judge_listening(
+            address,
+            _problem_of_node(address, situation),
+            running=str(address.port) in own,
+            user=_user_of(address.port),
+            sure=sure,
+        )
         for address in situation.config.server.listen
         if address.port
     ]
 
 
-def judge_listening(address: ListenAddress, problem: int, *, running: bool, user: str) -> Finding:
+def judge_listening(address: ListenAddress, problem: int, *, running: bool, user: str, sure: bool = True) -> Finding:
     """Say whether an address can be listened on; pure.
 
     Args:
         problem: the number of the error that binding it met, 0 for none.
         running: whether the node runs and listens on this port itself.
         user: who listens there, as far as is known; empty if it is not.
+        sure: whether it is known that the node has no rights but those of its user.
     """
     if problem == 0:
         return _port(Level.OK, f"{address} is free")
-    if problem == errno.EADDRINUSE and running:
+    if problem in (errno.EADDRINUSE, errno.EACCES) and running:
         return _port(Level.OK, f"{address} is used by the running node itself")
     if problem == errno.EADDRINUSE:
         who = user or "another program (root can see which)"
         return _port(Level.ERROR, f"{address} is used by {who}: stop that, or choose another server.listen")
     if problem == errno.EACCES:
         text = (
-            f"{address} is not allowed to this user, as ports below 1024 mostly are: choose a greater one and let the"
-            " router or a proxy pass to it, or give the service AmbientCapabilities=CAP_NET_BIND_SERVICE"
+            f"{address} is not allowed to the node's user, as ports below 1024 mostly are not: choose a greater one and"
+            " let the router or a proxy pass to it, or give the service AmbientCapabilities=CAP_NET_BIND_SERVICE with"
+            " PrivateUsers=no, as the example tls.conf of the package does"
         )
-        return _port(Level.ERROR, text)
+        return _port(Level.ERROR if sure else Level.WARNING, text + ("" if sure else ", unless it has that already"))
     if problem == errno.EADDRNOTAVAIL:
         text = f"{address} is no address of this machine: correct server.listen, or bring its network up first"
         return _port(Level.ERROR, text)
@@ -57,6 +69,16 @@ def judge_listening(address: ListenAddress, problem: int, *, running: bool, user
 
 
 PRODUCERS: tuple[Callable[[Situation], list[Finding]], ...] = (find_ports,)
+
+
+def _problem_of_node(address: ListenAddress, situation: Situation) -> int:
+    """Return the number of the error that the node would meet; root alone meets one of an address that is taken."""
+    problem = _problem(address)
+    if problem == 0:
+        with as_node(situation.node):
+            problem = _problem(address)
+    allowed = situation.unit is not None and situation.unit.low_ports
+    return 0 if problem == errno.EACCES and allowed else problem
 
 
 def _problem(address: ListenAddress) -> int:

@@ -1,4 +1,4 @@
-"""What ``check`` finds: single findings, and what they mean together; pure."""
+"""What ``check`` finds: single findings, and what they mean together."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from shine_node.cli.node_user import NodeUser, own_user
+from shine_node.cli.unit import Unit
 from shine_node.config import Config
 
 __all__ = ["Finding", "Level", "Situation", "as_json", "exit_status", "report"]
@@ -32,8 +34,9 @@ class Situation(NamedTuple):
     """What is looked at: a configuration without mistakes, and the file that it came from.
 
     ``listening`` are the URLs at which the running node listens, none where it does not run; ``offline`` says that
-    nothing is to be asked over the network. ``unreadable_rows`` is how many rows of its store that node could not
-    read.
+    nothing is to be asked over the network; ``unreadable_rows`` is how many rows of its store that node could not read;
+    ``user`` is whom the node runs as, where that is not this process's user; ``unit`` is what its service may do, where
+    it is one.
     """
 
     config: Config
@@ -41,6 +44,13 @@ class Situation(NamedTuple):
     listening: tuple[str, ...] = ()
     offline: bool = False
     unreadable_rows: int = 0
+    user: NodeUser | None = None
+    unit: Unit | None = None
+
+    @property
+    def node(self) -> NodeUser:
+        """Whom the node runs as."""
+        return own_user() if self.user is None else self.user
 
 
 def exit_status(findings: Iterable[Finding]) -> int:

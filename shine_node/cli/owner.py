@@ -6,13 +6,14 @@ import functools
 import importlib
 import os
 import pkgutil
+import pwd
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from shine_node.protocol.errors import ShineError
 
-__all__ = ["NotAllowed", "as_owner", "as_writer"]
+__all__ = ["NotAllowed", "as_owner", "as_user", "as_writer", "groups_of"]
 
 ROOMS = ("protocol", "store", "control")
 """All of whose modules may be asked for while root is somebody else; with what the commands share."""
@@ -36,20 +37,43 @@ def as_owner(folder: Path) -> Iterator[None]:
     if os.geteuid() != 0 or status.st_uid == 0:
         yield
         return
+    refusal = f"{folder} belongs to the user {status.st_uid}: run this as that user"
+    with as_user(status.st_uid, status.st_gid, refusal):
+        yield
+
+
+@contextmanager
+def as_user(user: int, group: int, refusal: str) -> Iterator[None]:
+    """Let root have the rights of a user, with all groups of that user, and no others, for the length of a block.
+
+    Args:
+        refusal: what to say where this root may not.
+
+    Raises:
+        NotAllowed: as of ``as_owner``.
+    """
     _load_rooms()
-    group, groups = os.getegid(), os.getgroups()
+    own_group, own_groups = os.getegid(), os.getgroups()
     try:
-        os.setgroups([status.st_gid])
-        os.setegid(status.st_gid)
-        os.seteuid(status.st_uid)
+        os.setgroups(groups_of(user, group))
+        os.setegid(group)
+        os.seteuid(user)
     except PermissionError:
-        raise NotAllowed(f"{folder} belongs to the user {status.st_uid}: run this as that user") from None
+        raise NotAllowed(refusal) from None
     try:
         yield
     finally:
         os.seteuid(0)
-        os.setegid(group)
-        os.setgroups(groups)
+        os.setegid(own_group)
+        os.setgroups(own_groups)
+
+
+def groups_of(user: int, group: int) -> list[int]:
+    """Return the groups whose rights a user has who runs with a group: that and those which the system lists."""
+    try:
+        return os.getgrouplist(pwd.getpwuid(user).pw_name, group)
+    except KeyError:
+        return [group]
 
 
 def as_writer(folder: Path, data_dir: Path) -> AbstractContextManager[None]:

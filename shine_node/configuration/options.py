@@ -70,7 +70,8 @@ OPTIONS = (
         "dataDir",
         DataDir(),
         DEFAULT_DATA_DIR,
-        "The folder of the store, private to this server. Where systemd names a state directory, that is the default.",
+        "The folder of the store, private to this server. Where systemd names a state directory, that is the default."
+        " The packaged service may write elsewhere only after its unit allows it: see its example data-dir.conf.",
     ),
     Option(
         "server",
@@ -273,7 +274,7 @@ OPTIONS = (
         Folder(),
         "",
         "The folder of the backups, files named shine-*.mdb. Empty: the folder backups in dataDir. Another disk is"
-        " better.",
+        " better; the packaged service sees none below /home and /root.",
     ),
     Option(
         "registration",

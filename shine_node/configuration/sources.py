@@ -12,7 +12,7 @@ from pathlib import Path
 from shine_node.configuration.lines import KeyPath, find_lines, line_of
 from shine_node.configuration.problems import ConfigError, Origin, Problem
 
-__all__ = ["MAX_FILE_BYTES", "Source", "read_sources"]
+__all__ = ["MAX_FILE_BYTES", "Source", "read_sources", "source_files"]
 
 MAX_FILE_BYTES = 256 * 1024
 _SUDO = "use sudo, or an account of the file's group"
@@ -42,7 +42,7 @@ def read_sources(path: Path) -> list[Source]:
     """
     problems: list[Problem] = []
     sources: list[Source] = []
-    for file in [path, *_drop_ins(path.parent / "conf.d", problems)]:
+    for file in _files(path, problems):
         try:
             sources.append(_read_source(file))
         except ConfigError as error:
@@ -50,6 +50,23 @@ def read_sources(path: Path) -> list[Source]:
     if problems:
         raise ConfigError(problems)
     return sources
+
+
+def source_files(path: Path) -> list[Path]:
+    """Return the file and then those of ``conf.d`` beside it that are read with it, as ``read_sources`` takes them.
+
+    Raises:
+        ConfigError: the folder cannot be read.
+    """
+    problems: list[Problem] = []
+    files = _files(path, problems)
+    if problems:
+        raise ConfigError(problems)
+    return files
+
+
+def _files(path: Path, problems: list[Problem]) -> list[Path]:
+    return [path, *_drop_ins(path.parent / "conf.d", problems)]
 
 
 def _drop_ins(folder: Path, problems: list[Problem]) -> list[Path]:

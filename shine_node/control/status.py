@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import os
 import re
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -12,15 +13,18 @@ from typing import Any, NamedTuple
 
 from shine_node import __version__
 from shine_node.clock import Clock, is_synchronised
-from shine_node.config import Config
+from shine_node.config import Config, is_credential, lacks_credentials
 from shine_node.control.backups import NewestBackup, backup_warnings, read_newest
 from shine_node.control.health import (
     DAY_MS,
+    LEAST_FREE_MIB,
     StoreReading,
     certificate_warnings,
     clock_warnings,
+    comfortable_mib,
     peer_notes,
     peer_warnings,
+    plain_warnings,
     queue_warnings,
     store_warnings,
 )
@@ -55,6 +59,8 @@ class Gauges(NamedTuple):
     peers: Callable[[], PoolSnapshot]
     configured: Callable[[], Collection[str]]
     """The logins of the peers in force, in lower case."""
+    config: Callable[[], Config]
+    """The configuration in force."""
     certificate: Callable[[], int | None]
     """When the certificate expires, Unix milliseconds; ``None`` for a node that has none."""
     sessions: Callable[[str], Outcome]
@@ -77,6 +83,7 @@ class Status:
         self._store = store
         self._gauges = gauges
         self._started = clock.monotonic()
+        self._missing = lacks_credentials(os.environ)
 
     async def status(self, payload: Mapping[str, Any]) -> dict[str, object]:
         """Return the state of the node; ``warnings`` is empty where all is well. No member of the payload counts.
@@ -85,7 +92,7 @@ class Status:
         """
         gauges, server = self._gauges, self._config.server
         backup = await self._newest_backup()
-        store, peers = read_store(self._store), gauges.peers()
+        store, peers = read_store(self._store, self._comfortable()), gauges.peers()
         queues = {"crypto": gauges.crypto_waiting(), "writer": self._store.waiting, "attempts": gauges.attempts()}
         nearly_full = queue_warnings(
             crypto=queues["crypto"],
@@ -133,7 +140,8 @@ class Status:
             "warnings": [
                 *store_warnings(store).values(),
                 *nearly_full,
-                *certificate_warnings(not_after_ms, now_ms),
+                *certificate_warnings(not_after_ms, now_ms, handed_over=self._handed_over()),
+                *self._plain(),
                 *backup_warnings(backup, wanted=self._config.storage.backup_dir is not None, now_ms=now_ms),
                 *peer_warnings(peers, configured),
                 *gauges.problems(),
@@ -150,6 +158,20 @@ class Status:
         except TimeoutError:
             return NewestBackup(rules.backups, problem=f"its disk has not answered within {BACKUP_SECONDS} s")
 
+    def _comfortable(self) -> int:
+        return comfortable_mib(self._gauges.config().storage.min_free_mib)
+
+    def _handed_over(self) -> bool:
+        certificate = self._gauges.config().server.tls_cert
+        return certificate is not None and is_credential(certificate)
+
+    def _plain(self) -> list[str]:
+        server = self._gauges.config().server
+        if server.tls_cert is not None:
+            return []
+        exposed = [str(address) for address in server.listen if not address.is_loopback]
+        return plain_warnings(server.url, exposed, missing=self._missing)
+
     async def watch(self) -> None:
         """Look at the store every ``WATCH_SECONDS``, until cancelled, and warn once when it or its disk fills up.
 
@@ -158,18 +180,25 @@ class Status:
         told: set[str] = set()
         while True:
             self._store.free_dead_readers()
-            now = store_warnings(read_store(self._store))
+            now = store_warnings(read_store(self._store, self._comfortable()))
             now.pop("trouble", None)  # the store has logged it
-            for warning in certificate_warnings(self._gauges.certificate(), self._clock.now_ms()):
+            for warning in certificate_warnings(
+                self._gauges.certificate(), self._clock.now_ms(), handed_over=self._handed_over()
+            ):
                 now["certificate"] = warning
+            now.update(("plain", warning) for warning in self._plain())
             for about in now.keys() - told:
                 log.warning("%s", now[about])
             told = set(now)
             await self._clock.sleep(WATCH_SECONDS)
 
 
-def read_store(store: Store) -> StoreReading:
-    """Read the sizes and counts of a store; they stand in its head pages, so nothing is searched."""
+def read_store(store: Store, comfortable_mib: int = LEAST_FREE_MIB) -> StoreReading:
+    """Read the sizes and counts of a store; they stand in its head pages, so nothing is searched.
+
+    Args:
+        comfortable_mib: with less free on its disk it will soon take no messages.
+    """
     trouble = store.trouble
     file_bytes, disk_free_bytes = 0, None
     try:
@@ -189,6 +218,7 @@ def read_store(store: Store) -> StoreReading:
             messages=txn.count(Table.CONTAINERS),
             open_deliveries=count_open(txn),
             refusing=bool(store.no_room),
+            comfortable_mib=comfortable_mib,
         )
 
 

@@ -24,12 +24,20 @@ o4+WdKb1/mdxjjAm5ac=
 
 
 def write_certificate(
-    folder: Path, *, name: str = "tls", seed: bytes = bytes(32), host: str = "localhost", days: int = 3650
+    folder: Path,
+    *,
+    name: str = "tls",
+    seed: bytes = bytes(32),
+    host: str = "localhost",
+    days: int = 3650,
+    alternative_names: bool = True,
 ) -> tuple[Path, Path]:
     """Write a certificate and its key, valid from yesterday on, and return their paths."""
     public, secret = key_pair(seed)
     begin = datetime.now(UTC) - timedelta(days=1)
     subject = _der(0x30, _der(0x31, _der(0x30, COMMON_NAME, _der(0x0C, host.encode()))))
+    names = _der(0x04, _der(0x30, _der(0x82, host.encode())))
+    extensions = _der(0xA3, _der(0x30, _der(0x30, ALTERNATIVE_NAMES, names)))
     body = _der(
         0x30,
         _der(0xA0, _der(0x02, b"\x02")),
@@ -39,7 +47,7 @@ def write_certificate(
         _der(0x30, _time(begin), _time(begin + timedelta(days=days))),
         subject,
         _der(0x30, ED25519, _der(0x03, b"\0", public)),
-        _der(0xA3, _der(0x30, _der(0x30, ALTERNATIVE_NAMES, _der(0x04, _der(0x30, _der(0x82, host.encode())))))),
+        extensions if alternative_names else b"",
     )
     certificate = _der(0x30, body, ED25519, _der(0x03, b"\0", sign(secret, body)))
     key = _der(0x30, _der(0x02, b"\0"), ED25519, _der(0x04, _der(0x04, seed)))

@@ -1,5 +1,7 @@
 import asyncio
 import json
+import os
+import subprocess
 
 import pytest
 
@@ -9,8 +11,13 @@ from shine_node.cli.check_disk import Mount
 from shine_node.cli.commands import run_command
 from shine_node.cli.findings import Level
 from shine_node.cli.node_process import NodeProcess, ReservedPort
+from shine_node.cli.node_user import NodeUser, as_node
+from shine_node.config import load_config
 from tests.cli.program import run_program, write_config
 from tests.support.nodes import run
+
+NODE = 54321
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root looks for somebody else")
 
 
 @pytest.fixture(autouse=True)
@@ -94,8 +101,65 @@ def test_mistakes_of_the_configuration(tmp_path, capsys):
 def test_exit_statuses(tmp_path):
     path = write_config(tmp_path)
     assert run_program("check", "--config", path).returncode in (0, 1)  # the clock may be kept right by nothing
-    path.chmod(0o644)
     (tmp_path / "conf.d").mkdir()
-    (tmp_path / "conf.d" / "token.toml").write_text('[registration]\nmode = "token"\ntoken = "geheim"')
+    (tmp_path / "conf.d" / "token.toml").write_text('[registration]\ntoken = "has no effect"')
     assert run_program("check", "--config", path).returncode == 1
     assert run_program("check", "--config", tmp_path / "none.toml").returncode == 2
+
+
+def test_a_lock_of_an_editor_beside_a_token(tmp_path, capsys):
+    """As root, who may read all: the folder of the tests is closed to others."""
+    path = write_config(tmp_path)
+    (tmp_path / "conf.d").mkdir()
+    (tmp_path / "conf.d" / "2.toml").write_text('[registration]\nmode = "token"\ntoken = "geheim"')
+    (tmp_path / "conf.d" / ".#2.toml").symlink_to("somebody@here.1234:1")
+    assert check(path, capsys)[0] == 0
+
+
+@pytest.fixture
+def packaged(open_folder):
+    """A configuration and a data folder as the package makes them: the owner writes files as root, 0644."""
+    etc = open_folder / "etc"
+    (etc / "conf.d").mkdir(parents=True)
+    path = write_config(etc)
+    path.write_text(path.read_text().replace('"data"', f'"{open_folder}/data"'))
+    (open_folder / "data").mkdir(mode=0o700)
+    (etc / "conf.d" / "20-token.toml").write_text('[registration]\nmode = "token"\ntoken = "geheim"')
+    for made in (path, *(etc / "conf.d").iterdir()):
+        made.chmod(0o644)
+    (etc / "conf.d").chmod(0o755)
+    etc.chmod(0o750)
+    os.chown(etc, 0, NODE)
+    os.chown(open_folder / "data", NODE, NODE)
+    return path
+
+
+@needs_root
+def test_root_judges_by_the_rights_of_the_nodes_user(packaged, capsys):
+    status, shown = check(packaged, capsys)
+    assert status == 0, shown
+    token = packaged.parent / "conf.d" / "20-token.toml"
+    token.chmod(0o600)
+    status, shown = check(packaged, capsys)
+    assert status == 2
+    advice = f"chgrp {NODE} {token} && chmod 640 {token}"
+    assert f"{token} cannot be read by {NODE}, whom the node runs as: {advice}\n" in shown
+    subprocess.run(["sh", "-c", advice], check=True)
+    assert check(packaged, capsys)[0] == 0
+    with as_node(NodeUser(NODE, NODE)):
+        assert load_config(packaged).registration.token == "geheim"
+    packaged.parent.chmod(0o755)
+    token.chmod(0o644)
+    status, shown = check(packaged, capsys)
+    assert status == 1 and shown.count("can be read by every user") == 1
+
+
+@needs_root
+def test_root_of_a_container_that_may_be_nobody_else(packaged, capsys, monkeypatch):
+    def refuse(groups):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "setgroups", refuse)
+    status, shown = check(packaged, capsys)
+    assert status == 1
+    assert "warning  rights         what the node may do cannot be told: this root may not act as" in shown

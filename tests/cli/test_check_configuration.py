@@ -6,6 +6,7 @@ from shine_node.api.pages import PATH
 from shine_node.cli.check_configuration import (
     ENDPOINT_PATH,
     PRODUCERS,
+    find_blocked,
     find_listening,
     find_own_url,
     find_peers,
@@ -48,6 +49,21 @@ def test_the_defaults_are_well():
 def test_where_it_listens(server, level):
     (finding,) = find_listening(situation(server))
     assert finding.level is level
+
+
+def test_what_a_proxy_must_send():
+    (finding,) = find_listening(situation())
+    assert finding.level is Level.OK and "X-Forwarded-For" in finding.text
+
+
+def test_blocks_that_shut_out_too_much():
+    assert find_blocked(situation()) == []
+    peers = [{"login": "Friend", "url": "wss://friend.example/ws"}, {"login": "other", "url": "wss://other.example/ws"}]
+    blocked = {"blockedPeers": ["friend", "foe"], "blockedAddresses": ["0.0.0.0/0", "192.0.2.0/24", "::/0"]}
+    found = find_blocked(situation(sync_servers=peers, limits=blocked))
+    assert levels(found) == [Level.WARNING] * 3
+    assert found[0].text.startswith("Friend is a peer and is blocked")
+    assert "all of IPv4" in found[1].text and "all of IPv6" in found[2].text
 
 
 def test_only_the_exposed_addresses_are_named():

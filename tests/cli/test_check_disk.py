@@ -73,9 +73,18 @@ def test_file_systems_that_can(kind):
 
 
 def test_free_space():
-    assert judge_free_space(FOLDER, 300 * MIB) == (Level.OK, "disk", f"300 MiB free on the disk of {FOLDER}")
-    assert judge_free_space(FOLDER, 200 * MIB).level is Level.WARNING
-    assert judge_free_space(FOLDER, 10 * MIB).level is Level.ERROR
+    assert judge_free_space(FOLDER, 300 * MIB, 0) == (Level.OK, "disk", f"300 MiB free on the disk of {FOLDER}")
+    assert judge_free_space(FOLDER, 200 * MIB, 0).level is Level.WARNING
+    assert judge_free_space(FOLDER, 10 * MIB, 0).level is Level.ERROR
+
+
+def test_the_room_that_must_stay_free():
+    assert judge_free_space(FOLDER, 2000 * MIB, 1000).level is Level.OK
+    level, _, text = judge_free_space(FOLDER, 1999 * MIB, 1000)
+    assert level is Level.WARNING and text.endswith("with 1000 (storage.minFreeMiB) new messages are refused")
+    level, _, text = judge_free_space(FOLDER, 1000 * MIB, 1000)
+    assert level is Level.ERROR and "storage.minFreeMiB is 1000: new messages are refused" in text
+    assert judge_free_space(FOLDER, 40 * MIB, 16).level is Level.OK, "a small disk"
 
 
 def test_the_disk_of_a_folder(tmp_path, monkeypatch):
@@ -87,3 +96,5 @@ def test_the_disk_of_a_folder(tmp_path, monkeypatch):
     assert "MiB free" in free.text and "another machine" in mount.text
     monkeypatch.setattr(check_disk, "read_mounts", list)
     assert len(find_disk(situation)) == 1
+    full = config_from_mapping({"server": server, "storage": {"minFreeMiB": 2**24}})
+    assert find_disk(situation._replace(config=full))[0].level is Level.ERROR

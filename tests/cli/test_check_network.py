@@ -18,6 +18,7 @@ from shine_node.cli.check_network import (
     judge_difference,
     judge_own,
     judge_peer,
+    judge_trust,
 )
 from shine_node.cli.findings import Level, Situation
 from shine_node.config import SyncServer, config_from_mapping
@@ -147,6 +148,13 @@ def test_peers():
     assert level is Level.WARNING and "friend cannot be reached at wss://friend.example/ws (refused)" in text
 
 
+def test_who_trusts_this_server(tmp_path):
+    here = situation(tmp_path)
+    assert judge_trust(here, WELL) == judge_trust(here, Unreached("refused", True)) == []
+    level, subject, text = only(judge_trust(here, Unreached("not trusted", False, untrusted=True)))
+    assert (level, subject) == (Level.WARNING, "reach") and "to the browsers and the other servers" in text
+
+
 def test_clocks():
     assert judge_difference("friend", CLOCKS_APART_MS) == judge_difference("friend", -CLOCKS_APART_MS) == []
     level, subject, text = only(judge_difference("friend", 60_000))
@@ -208,10 +216,15 @@ def test_certificates(tmp_path, monkeypatch):
         assert peer.level is Level.WARNING and "its certificate is not trusted: " in peer.text
         trusted = situation(tmp_path, running=False, peers=peers, pool={"caFile": str(authority.ca_file)})
         assert [finding.level for finding in find_network(trusted)] == [Level.OK, Level.OK]
+        own = situation(tmp_path, url, pool={"caFile": str(authority.ca_file)})
+        answered, private = find_network(own)
+        assert "answers friend and not home" in answered.text, "as it is to the node, which knows the authority"
+        assert private.level is Level.WARNING and "server.pool.caFile vouches for" in private.text
         monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca_file))
         assert ssl.create_default_context().cert_store_stats()["x509_ca"] == 1
         level, _, text = only(find_network(situation(tmp_path, url)))
         assert level is Level.ERROR and "answers friend and not home" in text
+        assert len(find_network(own)) == 1, "the system knows it too"
     broken = situation(tmp_path, running=False, pool={"caFile": str(tmp_path / "none")})
     assert only(find_network(broken))[:2] == (Level.ERROR, "caFile")
 
@@ -233,8 +246,6 @@ def test_what_answers_otherwise(tmp_path):
         assert level is Level.ERROR and why.startswith("it is no such server")
     level, why = unreached(tmp_path, f"ws://127.0.0.1:{port}/ws")
     assert level is Level.WARNING and "hairpin" not in why
-    level, why = unreached(tmp_path, "ws://home.test/ws")
-    assert level is Level.ERROR and why.startswith("its name is not known")
 
 
 def test_what_does_not_answer_is_not_waited_for(tmp_path, monkeypatch):
@@ -242,3 +253,32 @@ def test_what_does_not_answer_is_not_waited_for(tmp_path, monkeypatch):
     with says(b"") as port:
         level, why = unreached(tmp_path, f"ws://127.0.0.1:{port}/ws")
     assert level is Level.WARNING and why == "no answer within 0.2 s"
+
+
+def lookup_that_fails(number):
+    def look_up(*arguments, **named):
+        raise socket.gaierror(number, "as the test has it")
+
+    return look_up
+
+
+def test_names_that_are_not_known_and_servers_of_names_that_do_not_answer(tmp_path, monkeypatch):
+    url = "ws://home.test/ws"
+    friend = {"login": "friend", "url": "ws://friend.test/ws"}
+    monkeypatch.setattr(socket, "getaddrinfo", lookup_that_fails(socket.EAI_NONAME))
+    level, why = unreached(tmp_path, url)
+    assert level is Level.ERROR and why.startswith("its name is not known")
+    monkeypatch.setattr(socket, "getaddrinfo", lookup_that_fails(socket.EAI_AGAIN))
+    own, peer = find_network(situation(tmp_path, url, peers=[friend]))
+    assert own.level is Level.WARNING and "look at this machine's DNS, and check again" in own.text
+    assert peer.level is Level.WARNING and "(no server of names answers)" in peer.text
+
+
+def test_peers_that_are_not_asked_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(check_network, "MAX_PEERS", 1)
+    with server(hello("friend")) as port:
+        url = f"ws://127.0.0.1:{port}/ws"
+        peers = [{"login": login, "url": url} for login in ("friend", "other")]
+        _, friend, rest = find_network(situation(tmp_path, running=False, peers=peers))
+    assert friend.level is Level.OK
+    assert rest.level is Level.OK and rest.text.startswith("the first 1 of 2 were asked")

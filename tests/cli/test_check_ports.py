@@ -2,12 +2,15 @@ import contextlib
 import errno
 import os
 import socket
+from pathlib import Path
 
 import pytest
 
 from shine_node.cli import check_ports
 from shine_node.cli.check_ports import find_ports, judge_listening
 from shine_node.cli.findings import Level, Situation
+from shine_node.cli.node_user import NodeUser
+from shine_node.cli.unit import Unit
 from shine_node.config import ListenAddress, config_from_mapping
 
 ADDRESS = ListenAddress("127.0.0.1", 7070)
@@ -29,6 +32,7 @@ def busy_port():
     [
         (0, False, Level.OK, "is free"),
         (errno.EADDRINUSE, True, Level.OK, "used by the running node itself"),
+        (errno.EACCES, True, Level.OK, "used by the running node itself"),
         (errno.EADDRINUSE, False, Level.ERROR, "is used by nginx (PID 7): stop that"),
         (errno.EACCES, False, Level.ERROR, "CAP_NET_BIND_SERVICE"),
         (errno.EADDRNOTAVAIL, False, Level.ERROR, "no address of this machine"),
@@ -43,6 +47,43 @@ def test_what_binding_says(problem, running, level, words):
 
 def test_whoever_cannot_be_seen_is_somebody():
     assert "another program" in judge_listening(ADDRESS, errno.EADDRINUSE, running=False, user="").text
+
+
+def test_rights_of_a_unit_that_is_not_known():
+    finding = judge_listening(ADDRESS, errno.EACCES, running=False, user="", sure=False)
+    assert finding.level is Level.WARNING and finding.text.endswith("unless it has that already")
+
+
+@pytest.fixture
+def low_port():
+    """A free port that nobody but root may listen on; the tests of the node bind port 0, never one of these."""
+    least = int(Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text())
+    if os.geteuid() != 0 or least < 2:
+        pytest.skip("needs root, and a system on which low ports are root's")
+    for port in range(least - 1, 0, -1):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    pytest.skip("needs a low port that is free")
+
+
+def test_root_looks_with_the_rights_of_the_node(tmp_path, monkeypatch, low_port):
+    here = situation(tmp_path, f"127.0.0.1:{low_port}")
+    [finding] = find_ports(here)
+    assert finding.level is Level.OK and finding.text.endswith("is free")
+    monkeypatch.setattr(check_ports, "SYSTEMD", tmp_path)
+    [finding] = find_ports(here._replace(user=NodeUser(54321, 54321)))
+    assert finding.level is Level.WARNING and "unless it has that already" in finding.text
+    monkeypatch.setattr(check_ports, "SYSTEMD", tmp_path / "none")
+    [finding] = find_ports(here._replace(user=NodeUser(54321, 54321)))
+    assert finding.level is Level.ERROR and "is not allowed to the node's user" in finding.text
+    unit = Unit("shine-node", "", False, "strict", "yes", (), ())
+    [finding] = find_ports(here._replace(user=NodeUser(54321, 54321), unit=unit))
+    assert finding.level is Level.ERROR
+    [finding] = find_ports(here._replace(user=NodeUser(54321, 54321), unit=unit._replace(low_ports=True)))
+    assert finding.level is Level.OK
+    with socket.create_server(("127.0.0.1", low_port)):
+        [finding] = find_ports(here._replace(user=NodeUser(54321, 54321)))
+    assert finding.level is Level.ERROR and "is used by" in finding.text
 
 
 def test_ports_of_this_machine(tmp_path):

@@ -1,4 +1,6 @@
-from shine_node.cli.findings import Finding, Level, as_json, exit_status, report
+from shine_node.cli.findings import Finding, Level, Situation, as_json, exit_status, report
+from shine_node.cli.node_user import NodeUser, own_user
+from shine_node.config import config_from_mapping
 
 OK = Finding(Level.OK, "disk", "fine")
 WARNING = Finding(Level.WARNING, "configuration", "hm")
@@ -27,3 +29,10 @@ def test_the_findings_for_programs():
             {"level": "warning", "subject": "configuration", "text": "hm"},
         ],
     }
+
+
+def test_whom_the_node_runs_as(tmp_path):
+    server = {"login": "home", "url": "wss://home.example/ws"}
+    situation = Situation(config_from_mapping({"server": server}), tmp_path / "node.toml")
+    assert situation.node == own_user()
+    assert situation._replace(user=NodeUser(5, 6)).node == NodeUser(5, 6)

@@ -1,11 +1,12 @@
 import os
+import pwd
 import shutil
 import subprocess
 import sys
 
 import pytest
 
-from shine_node.cli.owner import NotAllowed, as_owner, as_writer
+from shine_node.cli.owner import NotAllowed, as_owner, as_writer, groups_of
 from shine_node.store.layout import Table
 from tests.cli.program import LAUNCHER
 from tests.cli.stores import Commands
@@ -45,6 +46,16 @@ def test_root_has_the_rights_of_the_owner_for_a_while(monkeypatch):
         assert ids.now == {"uid": SOMEBODY, "gid": 99, "groups": [99]}
         raise ValueError
     assert ids.now == {"uid": 0, "gid": 7, "groups": [7, 8]}
+
+
+def test_groups_that_the_system_lists_count(monkeypatch):
+    monkeypatch.setattr(os, "getgrouplist", lambda login, group: [group, 777] if login == "nobody" else [])
+    nobody = pwd.getpwnam("nobody").pw_uid
+    assert groups_of(nobody, 99) == [99, 777]
+    assert groups_of(SOMEBODY, 99) == [99]
+    ids = Ids(monkeypatch, user=0)
+    with as_owner(Folder(nobody, 99)):
+        assert ids.now == {"uid": nobody, "gid": 99, "groups": [99, 777]}
 
 
 @pytest.mark.parametrize(("user", "owner"), [(0, 0), (5, 5), (5, 6)])

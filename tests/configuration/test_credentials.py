@@ -1,6 +1,8 @@
+from pathlib import Path
+
 import pytest
 
-from shine_node.configuration.credentials import find_credentials
+from shine_node.configuration.credentials import find_credentials, is_credential, lacks_credentials
 from shine_node.configuration.problems import ConfigError
 
 
@@ -48,3 +50,19 @@ def test_one_without_the_other_is_a_mistake(tmp_path, there, missing, other):
 def test_one_that_cannot_be_read(tmp_path):
     (tmp_path / "tls.crt").mkdir()
     assert problem_of(tmp_path).startswith(f"{tmp_path / 'tls.crt'}: cannot be read (Is a directory): correct Load")
+
+
+def test_a_certificate_that_is_missing(tmp_path):
+    environ = {"CREDENTIALS_DIRECTORY": str(tmp_path)}
+    assert not lacks_credentials({}) and not lacks_credentials(environ)
+    (tmp_path / "tls.crt").write_text("none\n")
+    assert lacks_credentials(environ)
+    (tmp_path / "tls.crt").write_text("-----BEGIN CERTIFICATE-----\n")
+    assert not lacks_credentials(environ)
+
+
+def test_what_is_a_credential(tmp_path):
+    assert is_credential(Path("/run/credentials/shine-node.service/tls.crt"), {})
+    assert not is_credential(tmp_path / "tls.crt", {})
+    assert is_credential(tmp_path / "tls.crt", {"CREDENTIALS_DIRECTORY": str(tmp_path)})
+    assert not is_credential(Path("/etc/tls.crt"), {"CREDENTIALS_DIRECTORY": str(tmp_path)})

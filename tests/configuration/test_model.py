@@ -18,6 +18,13 @@ def test_an_address_is_written_as_it_is_read():
     assert str(ListenAddress("", 7070)) == ":7070"
 
 
+def test_addresses_of_this_machine_alone():
+    for host in ("127.0.0.1", "127.8.8.8", "::1", "localhost"):
+        assert ListenAddress(host, 1).is_loopback
+    for host in ("", "0.0.0.0", "::", "192.168.1.2", "node.example"):
+        assert not ListenAddress(host, 1).is_loopback
+
+
 def test_nothing_shows_the_token():
     config = config_from_mapping(MAPPING)
     assert config.registration.token == "geheim"

@@ -3,7 +3,7 @@ import os
 import pytest
 
 from shine_node.configuration.problems import ConfigError, Origin
-from shine_node.configuration.sources import MAX_FILE_BYTES, Source, read_sources
+from shine_node.configuration.sources import MAX_FILE_BYTES, Source, read_sources, source_files
 
 
 def problems(path):
@@ -26,6 +26,8 @@ def test_the_file_and_its_drop_ins_in_the_order_of_their_names(tmp_path):
         str(folder / "20-b.toml"),
     ]
     assert sources[1].table == {"name": "10-z.toml"}
+    (folder / ".#20-b.toml").symlink_to("somebody@here.1234:1")  # the lock of an editor
+    assert [str(path) for path in source_files(main)] == [source.name for source in read_sources(main)]
 
 
 def test_origins(tmp_path):
@@ -106,3 +108,9 @@ def test_conf_d_that_is_no_folder(tmp_path):
     (tmp_path / "conf.d").write_text("")
     (problem,) = problems(main)
     assert problem.startswith(f"{tmp_path / 'conf.d'}: cannot be read (Not a directory)")
+
+
+def test_a_folder_that_is_none(tmp_path):
+    (tmp_path / "conf.d").write_text("")
+    with pytest.raises(ConfigError, match="make it a folder"):
+        source_files(tmp_path / "node.toml")

@@ -7,17 +7,22 @@ import pytest
 from shine_node.control.health import (
     DAY_MS,
     LEAST_CERTIFICATE_DAYS,
-    LEAST_FREE_BYTES,
+    LEAST_FREE_MIB,
     MIB,
+    NO_CREDENTIAL,
     StoreReading,
     certificate_warnings,
     clock_warnings,
+    comfortable_mib,
     peer_notes,
     peer_warnings,
+    plain_warnings,
     queue_warnings,
     store_warnings,
 )
 from shine_node.peers.snapshot import LinkState, PeerSnapshot, PoolSnapshot
+
+LEAST_FREE_BYTES = LEAST_FREE_MIB * MIB
 
 
 def reading(used: int = 0, free: int | None = 10 * LEAST_FREE_BYTES, trouble: str = "") -> StoreReading:
@@ -61,6 +66,8 @@ def snapshot(*states: LinkState) -> PoolSnapshot:
         (reading(free=LEAST_FREE_BYTES), []),
         (reading(free=LEAST_FREE_BYTES - 1), ["disk"]),
         (reading(free=0), ["disk"]),
+        (reading(free=LEAST_FREE_BYTES)._replace(comfortable_mib=LEAST_FREE_MIB + 1), ["disk"]),
+        (reading(free=20 * MIB)._replace(comfortable_mib=20), []),
         (reading(free=0)._replace(refusing=True), []),
         (reading(trouble="it is broken"), ["trouble"]),
         (reading(free=None, trouble="it is gone"), ["trouble"]),
@@ -129,6 +136,28 @@ def test_a_certificate_that_ends_soon() -> None:
     assert "expires in 0 days" in today
     [over] = certificate_warnings(now_ms, now_ms)
     assert "has expired" in over
+    assert "read again by themselves" in soon and "read again by themselves" in over
+
+
+@pytest.mark.parametrize("left", [DAY_MS, -DAY_MS])
+def test_a_certificate_that_systemd_hands_over_is_not_read_again(left: int) -> None:
+    [warning] = certificate_warnings(1000 * DAY_MS + left, 1000 * DAY_MS, handed_over=True)
+    assert "systemctl restart shine-node" in warning and "by themselves" not in warning
+
+
+def test_when_a_disk_is_nearly_full() -> None:
+    assert comfortable_mib(128) == 256
+    assert comfortable_mib(1000) == 2000
+    assert comfortable_mib(0) == LEAST_FREE_MIB
+
+
+def test_a_server_that_should_have_a_certificate() -> None:
+    url = "wss://home.example/ws"
+    assert plain_warnings(url, [], missing=False) == []
+    assert plain_warnings("ws://home.example/ws", [":7070"], missing=False) == []
+    assert plain_warnings(url, [], missing=True) == plain_warnings(url, [":1"], missing=True) == [NO_CREDENTIAL]
+    [exposed] = plain_warnings(url, [":7070"], missing=False)
+    assert "without encryption at :7070" in exposed and "server.tlsCert" in exposed
 
 
 def test_a_clock_that_nothing_keeps_right() -> None:

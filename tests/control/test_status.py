@@ -15,7 +15,7 @@ import pytest
 from shine_node import __version__
 from shine_node.config import Config, config_from_mapping
 from shine_node.control import status as status_module
-from shine_node.control.health import DAY_MS
+from shine_node.control.health import DAY_MS, NO_CREDENTIAL
 from shine_node.control.status import WATCH_SECONDS, Gauges, Status
 from shine_node.peers.snapshot import LinkState, PoolSnapshot
 from shine_node.store.environment import Store
@@ -40,10 +40,9 @@ def store(tmp_path: Path) -> Iterator[Store]:
     store.close()
 
 
-def config() -> Config:
-    return config_from_mapping(
-        {"server": {"login": "Home", "url": "wss://home.example/ws"}, "crypto": {"maxQueue": 10}}
-    )
+def config(min_free_mib: int = 0, **server: object) -> Config:
+    own = {"login": "Home", "url": "wss://home.example/ws", **server}
+    return config_from_mapping({"server": own, "crypto": {"maxQueue": 10}, "storage": {"minFreeMiB": min_free_mib}})
 
 
 def test_a_disk_of_the_backups_that_does_not_answer(store: Store, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
@@ -71,6 +70,7 @@ def make_status(
     sessions: Mapping[str, Outcome] | None = None,
     configured: tuple[str, ...] = ("peer0",),
     not_after_ms: int | None = None,
+    current: Config | None = None,
 ) -> Status:
     gauges = Gauges(
         urls=lambda: ["ws://127.0.0.1:7070/ws"],
@@ -81,6 +81,7 @@ def make_status(
         sessions=lambda login: (sessions or {}).get(login, NONE_YET),
         problems=lambda: problems,
         configured=lambda: configured,
+        config=lambda: current or config(),
         certificate=lambda: not_after_ms,
     )
     return Status(config=config(), clock=clock, store=store, gauges=gauges)
@@ -193,6 +194,44 @@ def test_the_log_warns_of_a_certificate_once(run: Run, store: Store, caplog: pyt
         await clock.advance(3 * WATCH_SECONDS)
         watching.cancel()
         assert [record.message[:39] for record in caplog.records] == ["the certificate expires in 20 days: ren"]
+
+    run(story())
+
+
+def test_a_certificate_that_systemd_has_handed_over(run: Run, store: Store) -> None:
+    async def story() -> None:
+        clock, folder = ManualClock(), "/run/credentials/shine-node.service"
+        server = {"tlsCert": f"{folder}/tls.crt", "tlsKey": f"{folder}/tls.key"}
+        status = make_status(store, clock, not_after_ms=clock.now_ms() + DAY_MS, current=config(**server))
+        [warning] = (await status.status({}))["warnings"]
+        assert "systemctl restart shine-node" in warning
+
+    run(story())
+
+
+def test_a_server_that_speaks_plainly_to_others(
+    run: Run, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        clock = ManualClock()
+        status = make_status(store, clock, current=config(listen=["127.0.0.1:1", "192.0.2.1:7070"]))
+        [warning] = (await status.status({}))["warnings"]
+        assert "without encryption at 192.0.2.1:7070, where" in warning
+        watching = asyncio.ensure_future(status.watch())
+        await clock.advance(3 * WATCH_SECONDS)
+        watching.cancel()
+        assert [record.message for record in caplog.records] == [warning]
+        (tmp_path / "tls.crt").write_text("none")
+        monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+        assert (await make_status(store, clock).status({}))["warnings"] == [NO_CREDENTIAL]
+
+    run(story())
+
+
+def test_a_disk_that_is_near_its_rule(run: Run, store: Store) -> None:
+    async def story() -> None:
+        [warning] = (await make_status(store, ManualClock(), current=config(2**24)).status({}))["warnings"]
+        assert "MiB are free on the disk" in warning
 
     run(story())
 

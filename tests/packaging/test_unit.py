@@ -12,6 +12,7 @@ import pytest
 
 from shine_node.cli.commands import build_parser
 from shine_node.cli.common import DEFAULT_CONFIG, UNUSABLE
+from shine_node.cli.unit import parse_unit, why_not_written
 from shine_node.config import config_from_mapping
 from shine_node.configuration.credentials import NAMES, PLACEHOLDER
 from shine_node.configuration.options import DEFAULT_DATA_DIR
@@ -22,6 +23,7 @@ from tests.support.vectors import REPOSITORY
 DEBIAN = REPOSITORY / "packaging" / "debian"
 UNIT = DEBIAN / "shine-node.service"
 EXAMPLE = REPOSITORY / "packaging" / "examples" / "tls.conf"
+OTHER_DISK = REPOSITORY / "packaging" / "examples" / "data-dir.conf"
 MOST_EXPOSURE = "15"
 """In tenths."""
 
@@ -104,3 +106,16 @@ def test_the_example_hands_over_what_the_node_looks_for() -> None:
     values = parsed(EXAMPLE)
     assert [value.partition(":")[0] for value in values["LoadCredential"]] == list(NAMES)
     assert values["SetCredential"] == [f"{name}:{PLACEHOLDER.decode()}" for name in NAMES]
+
+
+def test_the_example_of_another_disk_allows_what_it_names() -> None:
+    text = OTHER_DISK.read_text(encoding="utf-8")
+    values = parsed(OTHER_DISK)
+    [folder] = values["ReadWritePaths"]
+    assert values["RequiresMountsFor"] == [folder]
+    assert f'#     dataDir = "{folder}"' in text
+    allowed = parse_unit(f"LoadState=loaded\nProtectSystem={only('ProtectSystem')}\nReadWritePaths={folder}")
+    assert allowed is not None and why_not_written(allowed, Path(folder)) == ""
+    refused = parse_unit(f"LoadState=loaded\nProtectSystem={only('ProtectSystem')}")
+    assert refused is not None and why_not_written(refused, Path(folder)) == "ProtectSystem"
+    assert only("ProtectHome") == "yes"
