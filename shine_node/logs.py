@@ -77,12 +77,16 @@ class JsonFormatter(logging.Formatter):
 class LogHandler(logging.StreamHandler[TextIO]):
     """Writes lines, none of them more often than once a minute; one that came again is counted, and that is told.
 
+    A record with a true attribute ``always`` is one that is written at every level: so is what is told of it.
+
     Args:
         monotonic: seconds that never go back.
     """
 
     def __init__(self, stream: TextIO, *, monotonic: Callable[[], float]) -> None:
         super().__init__(stream)
+        self.least = logging.NOTSET
+        """Of lines below this level nothing is told that was counted: they are not to be in the log any more."""
         self._monotonic = monotonic
         self._repeats: Repeats[logging.LogRecord] = Repeats()
 
@@ -92,12 +96,12 @@ class LogHandler(logging.StreamHandler[TextIO]):
             line = _plain(record)
             now = self._monotonic()
             for summary in self._repeats.over(now):
-                super().emit(_told(summary))
+                self._tell(summary)
             failure = record.exc_info[1] if record.exc_info else None
             if self._repeats.admit((record.name, record.levelno, line.msg, repr(failure)), line, now):
                 super().emit(record)
             for summary in self._repeats.excess(now):
-                super().emit(_told(summary))
+                self._tell(summary)
         except Exception:
             self.handleError(record)
 
@@ -106,10 +110,14 @@ class LogHandler(logging.StreamHandler[TextIO]):
         self.acquire()
         try:
             for summary in self._repeats.end(self._monotonic()):
-                super().emit(_told(summary))
+                self._tell(summary)
         finally:
             self.release()
         super().close()
+
+    def _tell(self, summary: Summary[logging.LogRecord]) -> None:
+        if summary.line.levelno >= self.least or _is_always(summary.line):
+            super().emit(_told(summary))
 
 
 def goes_to_journal(stream: TextIO, environ: Mapping[str, str]) -> bool:
@@ -122,9 +130,16 @@ def goes_to_journal(stream: TextIO, environ: Mapping[str, str]) -> bool:
 
 
 def set_up_logging(config: LogConfig) -> None:
-    """Send the log of this process to standard error at the configured level, replacing what was set up before."""
+    """Send the log of this process to standard error at the configured level, replacing what was set up before.
+
+    Which lines were written within the last minute is remembered: a reload is no reason to write them again.
+    """
     journal = goes_to_journal(sys.stderr, os.environ)
-    handler = LogHandler(sys.stderr, monotonic=SystemClock().monotonic)
+    kept = [one for one in logging.getLogger().handlers if isinstance(one, LogHandler) and one.stream is sys.stderr]
+    handler = kept[0] if kept else LogHandler(sys.stderr, monotonic=SystemClock().monotonic)
+    for one in kept:
+        logging.getLogger().removeHandler(one)  # else it would be closed with the others, and forget
+    handler.least = logging.getLevelNamesMapping()[config.level.upper()]
     handler.setFormatter(JsonFormatter(journal=journal) if config.format == "json" else TextFormatter(journal=journal))
     logging.basicConfig(level=config.level.upper(), handlers=[handler], force=True)
     # A stranger who speaks no WebSocket is no event of this node; the library would log a traceback for each.
@@ -135,7 +150,12 @@ def _plain(record: logging.LogRecord) -> logging.LogRecord:
     """Return a record without what it refers to: it may be kept for a while."""
     line = logging.LogRecord(record.name, record.levelno, "", 0, record.getMessage(), None, None)
     line.created = record.created
+    line.__dict__["always"] = _is_always(record)
     return line
+
+
+def _is_always(record: logging.LogRecord) -> bool:
+    return bool(getattr(record, "always", False))
 
 
 def _told(summary: Summary[logging.LogRecord]) -> logging.LogRecord:

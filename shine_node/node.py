@@ -213,6 +213,7 @@ class Node:
             path=config_path,
             running=lambda: self.config,
             read_certificate=self._certificate.load if self._certificate is not None else None,
+            read_authorities=self.pool.read_authorities,
             apply=self._apply,
         )
         self._status = Status(config=config, clock=self._clock, store=self.store, gauges=self._gauges())
@@ -360,7 +361,3 @@ class Node:
         self._disk_guard.change(config.storage.min_free_mib)
         self._endpoint.change_limits(config.limits)
         self.pool.block(config.limits.blocked_peers)
-        try:
-            self.pool.reload_authorities()
-        except DialFailed as error:
-            log.error("%s. Until then the authorities of before stay in use", error)

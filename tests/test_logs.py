@@ -238,6 +238,44 @@ def test_setting_up_again_replaces_what_was_before(capsys: Capture) -> None:
     assert line.endswith(" INFO room: once")
 
 
+def test_setting_up_again_remembers_which_lines_were_written(capsys: Capture) -> None:
+    set_up_logging(LogConfig(level="info", format="text"))
+    log = logging.getLogger("room")
+    log.warning("so")
+    set_up_logging(LogConfig(level="warning", format="json"))
+    log.warning("so")
+    [line] = lines(capsys)
+    assert line.endswith("WARNING room: so")
+    logging.getLogger().handlers[0].close()
+    [line] = lines(capsys)
+    assert json.loads(line)["message"].startswith("repeated once more in ")
+
+
+def test_another_standard_error_gets_a_log_of_its_own(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_up_logging(LogConfig(level="info", format="text"))
+    other = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", other)
+    set_up_logging(LogConfig(level="info", format="text"))
+    logging.getLogger("room").info("so")
+    assert other.getvalue().endswith("INFO room: so\n") and lines(capsys) == []
+
+
+def test_of_lines_that_the_level_leaves_out_by_now_nothing_is_told(capsys: Capture) -> None:
+    set_up_logging(LogConfig(level="debug", format="text"))
+    log = logging.getLogger("room")
+    for _ in range(2):
+        log.debug("much")
+        log.warning("so")
+        log.handle(log.makeRecord("room", logging.INFO, "", 0, "asked for", (), None, extra={"always": True}))
+    assert len(lines(capsys)) == 3
+    set_up_logging(LogConfig(level="error", format="text"))
+    log.handle(log.makeRecord("room", logging.INFO, "", 0, "asked for too", (), None, extra={"always": True}))
+    logging.getLogger().handlers[0].close()
+    said = lines(capsys)
+    assert [line.split(": ", 1)[1].partition(" in ")[0] for line in said] == ["asked for too", "repeated once more"]
+    assert said[1].endswith("asked for")
+
+
 def test_the_library_of_the_sockets_says_nothing(capsys: Capture) -> None:
     set_up_logging(LogConfig(level="debug", format="text"))
     for name in ("websockets", "websockets.server", "websockets.client"):

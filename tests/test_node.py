@@ -19,6 +19,7 @@ from shine_node import node as node_module
 from shine_node.client.messages import make_message
 from shine_node.config import config_from_mapping, load_config
 from shine_node.control.place import ControlError
+from shine_node.control.reload import BadConfiguration
 from shine_node.node import STORE_FILE, Node, StartError
 from shine_node.peers.snapshot import LinkState
 from shine_node.protocol.access import AccessServer, record_payload
@@ -325,10 +326,11 @@ def test_the_authorities_of_peers_are_read_anew_and_those_of_before_stay_where_t
                 await eventually(refused)
                 good = new.ca_file.read_text()
                 old.ca_file.write_text("no certificate")
-                assert await server.node.reloader.reload({}) == {"changed": [], "needRestart": [], "values": {}}
-                assert "the authorities of before stay in use" in caplog.text
+                with pytest.raises(BadConfiguration, match=r"server\.pool\.caFile = .* cannot be used"):
+                    await server.node.reloader.reload({})
+                assert "nothing was reloaded, all stays as it is: server.pool.caFile" in caplog.text
                 old.ca_file.write_text(good)
-                await server.node.reloader.reload({})
+                assert (await server.node.reloader.reload({}))["changed"] == ["authorities"]
                 await peer.until(lambda: bool(peer.live))
 
     run(story())

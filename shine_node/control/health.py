@@ -12,6 +12,7 @@ __all__ = [
     "DAY_MS",
     "LEAST_CERTIFICATE_DAYS",
     "StoreReading",
+    "certificate_expired",
     "certificate_warnings",
     "clock_warnings",
     "peer_notes",
@@ -95,9 +96,14 @@ def certificate_warnings(not_after_ms: int | None, now_ms: int) -> list[str]:
     days = (not_after_ms - now_ms) // DAY_MS
     if days >= LEAST_CERTIFICATE_DAYS:
         return []
-    if not_after_ms <= now_ms:
+    if certificate_expired(not_after_ms, now_ms):
         return ["the certificate has expired, nobody can connect: renew it; its files are read again by themselves"]
     return [f"the certificate expires in {days} days: renew it; its files are read again by themselves"]
+
+
+def certificate_expired(not_after_ms: int | None, now_ms: int) -> bool:
+    """Say whether a certificate has ended; ``None`` is for no certificate."""
+    return not_after_ms is not None and not_after_ms <= now_ms
 
 
 def clock_warnings(synchronised: bool | None) -> list[str]:

@@ -15,6 +15,7 @@ from shine_node.config import Config
 from shine_node.control.health import (
     DAY_MS,
     StoreReading,
+    certificate_expired,
     certificate_warnings,
     clock_warnings,
     peer_notes,
@@ -34,6 +35,8 @@ __all__ = ["Gauges", "Status", "read_store"]
 log = logging.getLogger(__name__)
 
 WATCH_SECONDS = 60
+REMIND_SECONDS = 86_400.0
+"""What stays as it is is told again after so long: a log is kept for some weeks, and read by who looks at its end."""
 
 
 class Gauges(NamedTuple):
@@ -128,20 +131,27 @@ class Status:
         }
 
     async def watch(self) -> None:
-        """Look at the store every ``WATCH_SECONDS``, until cancelled, and warn once when it or its disk fills up.
+        """Look at the store and the certificate every ``WATCH_SECONDS``, until cancelled.
 
-        What a command that was killed has kept from being used again is let go of.
+        It warns when the store or its disk fills up or the certificate nears its end, and each day while that lasts;
+        of a certificate that has ended it says so at the next look. What a command that was killed has kept from being
+        used again is let go of.
         """
-        told: set[str] = set()
+        told: dict[str, float] = {}
         while True:
             self._store.free_dead_readers()
             now = store_warnings(read_store(self._store))
             now.pop("trouble", None)  # the store has logged it
-            for warning in certificate_warnings(self._gauges.certificate(), self._clock.now_ms()):
-                now["certificate"] = warning
-            for about in now.keys() - told:
-                log.warning("%s", now[about])
-            told = set(now)
+            not_after_ms, now_ms = self._gauges.certificate(), self._clock.now_ms()
+            expired = certificate_expired(not_after_ms, now_ms)
+            for warning in certificate_warnings(not_after_ms, now_ms):
+                now["certificate expired" if expired else "certificate expires"] = warning
+            at = self._clock.monotonic()
+            told = {about: told_at for about, told_at in told.items() if about in now}
+            for about, warning in now.items():
+                if at - told.get(about, -REMIND_SECONDS) >= REMIND_SECONDS:
+                    log.log(logging.ERROR if about == "certificate expired" else logging.WARNING, "%s", warning)
+                    told[about] = at
             await self._clock.sleep(WATCH_SECONDS)
 
 

@@ -175,6 +175,26 @@ def test_the_log_warns_of_a_certificate_once(run: Run, store: Store, caplog: pyt
     run(story())
 
 
+def test_the_log_says_that_a_certificate_has_ended_and_reminds_of_it_each_day(
+    run: Run, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        clock = ManualClock()
+        status = make_status(store, clock, not_after_ms=clock.now_ms() + 2 * DAY_MS + 1)
+        watching = asyncio.ensure_future(status.watch())
+        await clock.advance(3 * DAY_MS / 1000 + WATCH_SECONDS)
+        watching.cancel()
+
+    run(story())
+    assert [(record.levelname, record.message.partition(":")[0]) for record in caplog.records] == [
+        ("WARNING", "the certificate expires in 2 days"),
+        ("WARNING", "the certificate expires in 1 days"),
+        ("WARNING", "the certificate expires in 0 days"),
+        ("ERROR", "the certificate has expired, nobody can connect"),
+        ("ERROR", "the certificate has expired, nobody can connect"),
+    ]
+
+
 def test_how_sessions_have_ended_stands_with_the_peer(run: Run, store: Store) -> None:
     async def story() -> None:
         peers = snapshot(LinkState.CONNECTED, LinkState.CONNECTED)
