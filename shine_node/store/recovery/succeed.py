@@ -12,6 +12,7 @@ from pathlib import Path
 
 from shine_node.store.environment import Store
 from shine_node.store.files import StoreError
+from shine_node.store.recovery.newness import newness
 from shine_node.store.refill import begin_refill
 from shine_node.store.verifying.verify import Progress, copy_store, verify_file
 
@@ -25,14 +26,14 @@ PATTERN = "shine-*.mdb"
 
 def find_backups(folder: Path) -> list[Path]:
     """Return the backups in a folder, the newest first; none where there is no such folder, or it cannot be read."""
-    found: list[tuple[int, str, Path]] = []
+    found: list[tuple[tuple[str, int, int, str], Path]] = []
     with contextlib.suppress(OSError):
         for path in folder.glob(PATTERN):
             with contextlib.suppress(OSError):
                 status = path.stat()
                 if status.st_size:
-                    found.append((status.st_mtime_ns, path.name, path))
-    return [path for _, _, path in sorted(found, reverse=True)]
+                    found.append((newness(path.name, status.st_mtime_ns), path))
+    return [path for _, path in sorted(found, reverse=True)]
 
 
 def first_sound(

@@ -22,6 +22,14 @@ def test_backups_are_found_newest_first(tmp_path: Path) -> None:
     assert [path.name for path in find_backups(tmp_path)] == ["shine-a.mdb", "shine-b.mdb"]
 
 
+def test_an_old_backup_that_was_touched_is_not_the_newest(tmp_path: Path) -> None:
+    names = ["shine-20260131-031700.mdb", "shine-20260201-031700.mdb"]
+    for number, name in enumerate(reversed(names)):
+        (tmp_path / name).write_bytes(b"x")
+        os.utime(tmp_path / name, ns=(number, number))
+    assert [path.name for path in find_backups(tmp_path)] == list(reversed(names))
+
+
 def test_a_backup_that_is_gone_meanwhile_is_none(tmp_path: Path) -> None:
     (tmp_path / "shine-a.mdb").symlink_to(tmp_path / "gone")
     assert find_backups(tmp_path) == []
