@@ -181,10 +181,14 @@ class Node:
         params = SettingsOperations(
             settings=settings, readers=self._readers, resync=self._resync, max_frame_bytes=max_frame_bytes
         )
-        self._user_operations = UserOperations(
-            config=config, users=self.users, lookup=lookup, vouches=self._directory.vouches
-        )
         self._failed_logins = FailedLogins(config.limits, self._clock)
+        self._user_operations = UserOperations(
+            config=config,
+            users=self.users,
+            lookup=lookup,
+            vouches=self._directory.vouches,
+            failed=self._failed_logins,
+        )
         sessions = SessionOperations(
             store=self.store,
             users=self.users,
@@ -339,7 +343,18 @@ class Node:
             certificate=lambda: certificate.not_after_ms if certificate is not None else None,
             sessions=self._sessions.outcomes.of,
             problems=self._problems,
+            since_start=self._counted,
+            refused_news=self._quotas.refused.news,
         )
+
+    def _counted(self) -> dict[str, object]:
+        return {
+            "registrations": self.users.registrations,
+            "failedLogins": self._failed_logins.failed,
+            "refusedLogins": self._failed_logins.refused,
+            "wrongTokens": self._failed_logins.wrong_tokens,
+            "refusedByLimits": self._quotas.refused.counts,
+        }
 
     def _problems(self) -> list[str]:
         with self.store.read() as txn:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from shine_node.cli.common import OK, REFUSED, UNUSABLE, SubCommands, add_config_option, complain
 
 if TYPE_CHECKING:
-    from shine_node.config import Config
+    from shine_node.config import Config, LimitsConfig
     from shine_node.control.users import NewUser
+    from shine_node.store.usage import Used
     from shine_node.store.users import Registration
 
 __all__ = ["add_parser", "owner_problem", "run_add", "run_list", "run_resync", "run_show"]
@@ -125,9 +126,11 @@ def run_show(arguments: argparse.Namespace) -> int:
     """
     import orjson
 
+    from shine_node.clock import SystemClock
     from shine_node.config import load_config
     from shine_node.protocol.access import record_payload
     from shine_node.protocol.logins import check_login, login_key
+    from shine_node.store.usage import snapshot_usage
     from shine_node.store.users import get_records, get_registration
     from shine_node.store.view import view_store
 
@@ -136,17 +139,21 @@ def run_show(arguments: argparse.Namespace) -> int:
     with view_store(_store_file(config, must_exist=True)) as txn:
         registration = get_registration(txn, login)
         records = get_records(txn, login)
+        used = snapshot_usage(txn, login)
     if registration is None:
         complain(f"nobody is known here as {arguments.login}")
         return REFUSED
-    described = _described(registration, config.server.login)
+    described = {
+        **_described(registration, config.server.login),
+        **_used(used, config.limits, SystemClock().now_ms()),
+    }
     older = [record_payload(record) for record in records if record != registration.record]
     if arguments.json:
         print(orjson.dumps({**described, "history": older}, option=orjson.OPT_INDENT_2).decode())
         return OK
     servers = [f"{server.server_login} {server.url}" for server in registration.record.access_servers]
     for name, value in {**described, "accessServers": ", ".join(servers), "older records": len(older)}.items():
-        print(f"{name:<15} {'–' if value is None else value}")
+        print(f"{name:<17} {'–' if value is None else value}")
     return OK
 
 
@@ -300,6 +307,18 @@ def _standing(registration: Registration, own_login: str) -> str:
     if registration.local:
         return "local"
     return "served" if registration.record.names_server(own_login) else "known"
+
+
+def _used(used: Used, limits: LimitsConfig, now_ms: int) -> dict[str, object]:
+    """Return what a user has stored and sent today (UTC), and how much that may be: ``None`` is for no bound. Pure."""
+    from shine_node.store.usage import day_of
+
+    return {
+        "storedBytes": used.stored_bytes,
+        "maxStoredBytes": limits.max_stored_mib_per_user * 2**20 or None,
+        "messagesToday": used.sent if used.day == day_of(now_ms) else 0,
+        "maxMessagesPerDay": limits.max_messages_per_day or None,
+    }
 
 
 def _described(registration: Registration, own_login: str) -> dict[str, object]:

@@ -59,6 +59,10 @@ class Gauges(NamedTuple):
     """How the sync sessions with a peer have ended."""
     problems: Callable[[], Sequence[str]]
     """What else is not well, in words that say what to do."""
+    since_start: Callable[[], Mapping[str, object]]
+    """Counts of what has come to users and strangers since the start."""
+    refused_news: Callable[[], str]
+    """What the bounds of users have refused since it was called last, empty if nothing."""
 
 
 class Status:
@@ -116,6 +120,7 @@ class Status:
                 "maxConnections": peers.max_connections,
                 "links": [_link(peer, gauges.sessions(peer.server_login)) for peer in peers.peers],
             },
+            "sinceStart": dict(gauges.since_start()),
             "certificate": None
             if not_after_ms is None
             else {"notAfterMs": not_after_ms, "daysLeft": (not_after_ms - now_ms) // DAY_MS},
@@ -135,7 +140,7 @@ class Status:
 
         It warns when the store or its disk fills up or the certificate nears its end, and each day while that lasts;
         of a certificate that has ended it says so at the next look. What a command that was killed has kept from being
-        used again is let go of.
+        used again is let go of. What the bounds of users have refused meanwhile is told in one line.
         """
         told: dict[str, float] = {}
         while True:
@@ -152,6 +157,8 @@ class Status:
                 if at - told.get(about, -REMIND_SECONDS) >= REMIND_SECONDS:
                     log.log(logging.ERROR if about == "certificate expired" else logging.WARNING, "%s", warning)
                     told[about] = at
+            if refused := self._gauges.refused_news():
+                log.warning("bounds of users have refused within the last %d s: %s", WATCH_SECONDS, refused)
             await self._clock.sleep(WATCH_SECONDS)
 
 

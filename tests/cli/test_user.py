@@ -17,6 +17,8 @@ from shine_node.client.settings import make_setting
 from shine_node.protocol.access import AccessServer, record_payload
 from shine_node.protocol.settings import setting_payload
 from shine_node.store.environment import Store
+from shine_node.store.layout import Table
+from shine_node.store.usage import Used, day_of, encode_used
 from tests.cli.program import run_program, write_config
 from tests.support.nodes import run
 
@@ -27,6 +29,9 @@ ALICE = Identity.from_seeds("Alice", root=b"\1" * 32, blockchain=b"\2" * 32, dev
 
 BEGINS = "can begin now: the chat page and `shine-node send` find out by themselves\n"
 UNSIGNED = "has no signed record: the chat page, `shine-node send` and other servers refuse this user\n"
+
+
+UNUSED = {"storedBytes": 0, "maxStoredBytes": None, "messagesToday": 0, "maxMessagesPerDay": None}
 
 
 def base64_of(data):
@@ -79,6 +84,7 @@ def test_a_user_of_this_server_alone(cli):
         "accessServers": [{"serverLogin": "home", "url": "wss://home.example/ws"}],
         "standing": "local",
         "bchLimit": None,
+        **UNUSED,
         "history": [],
     }
     assert cli("add", "--login", "ALICE", *keys_of(ALICE)) == (1, "")
@@ -102,7 +108,13 @@ def test_signed_records(cli):
     assert status == 0
     assert shown == "Alice: updated\nAlice is known here and not served here: the record does not name home\n"
     shown = json.loads(cli("show", "alice", "--json")[1])
-    assert shown == {**record_payload(second), "standing": "known", "bchLimit": 500, "history": [record_payload(first)]}
+    assert shown == {
+        **record_payload(second),
+        "standing": "known",
+        "bchLimit": 500,
+        **UNUSED,
+        "history": [record_payload(first)],
+    }
 
 
 def test_a_record_from_the_standard_input(cli, monkeypatch):
@@ -195,6 +207,32 @@ def test_one_user_for_people(cli):
     assert lines["accessServers"].strip() == "Home wss://home.example/ws"
     assert lines["bchLimit"].strip() == "–"
     assert lines["older"].split() == ["records", "0"]
+
+
+def test_what_one_user_has_stored_and_sent(cli):
+    write_config(cli.folder, "[limits]\nmaxStoredMiBPerUser = 1\nmaxMessagesPerDay = 5")
+    cli.add_record(ALICE.access_record([HOME], time_ms=NOW_MS))
+    store = Store(cli.folder / "data" / "shine.mdb", map_size=2**24)
+    try:
+        store.write_now(lambda txn: add_row(txn, sent_at_ms=int(time.time() * 1000)))
+    finally:
+        store.close()
+    shown = json.loads(cli("show", "alice", "--json")[1])
+    assert (shown["storedBytes"], shown["maxStoredBytes"]) == (3_000, 2**20)
+    assert (shown["messagesToday"], shown["maxMessagesPerDay"]) == (2, 5)
+    write_config(cli.folder, "[limits]\nmaxStoredMiBPerUser = 0\nmaxMessagesPerDay = 0")
+    lines = dict(line.split(" ", 1) for line in cli("show", "alice")[1].splitlines())
+    assert [lines[name].strip() for name in ("storedBytes", "maxStoredBytes", "messagesToday")] == ["3000", "–", "2"]
+    store = Store(cli.folder / "data" / "shine.mdb", map_size=2**24)
+    try:
+        store.write_now(lambda txn: add_row(txn, sent_at_ms=1))
+    finally:
+        store.close()
+    assert json.loads(cli("show", "alice", "--json")[1])["messagesToday"] == 0, "that was another day"
+
+
+def add_row(txn, *, sent_at_ms):
+    txn.put(Table.USAGE, b"alice", encode_used(Used(3_000, day_of(sent_at_ms), 2), 0))
 
 
 def test_nobody_of_that_name(cli):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -55,7 +55,9 @@ def make_status(
     sessions: Mapping[str, Outcome] | None = None,
     configured: tuple[str, ...] = ("peer0",),
     not_after_ms: int | None = None,
+    refused: Sequence[str] = (),
 ) -> Status:
+    refused = list(refused)
     gauges = Gauges(
         urls=lambda: ["ws://127.0.0.1:7070/ws"],
         connections=lambda: 5,
@@ -66,6 +68,8 @@ def make_status(
         problems=lambda: problems,
         configured=lambda: configured,
         certificate=lambda: not_after_ms,
+        since_start=lambda: {"registrations": 1},
+        refused_news=lambda: refused.pop() if refused else "",
     )
     return Status(config=config(), clock=clock, store=store, gauges=gauges)
 
@@ -106,6 +110,7 @@ def test_a_node_that_is_well(run: Run, store: Store) -> None:
             "queues": {"crypto": 3, "writer": 0, "attempts": 2, "openDeliveries": 0},
             "store": sizes,
             "peers": {"atMs": 0, "known": 1, "maxConnections": 256},
+            "sinceStart": {"registrations": 1},
             "certificate": None,
             "clock": {"nowMs": 1_774_700_090_500, "synchronised": True},
             "warnings": [],
@@ -192,6 +197,22 @@ def test_the_log_says_that_a_certificate_has_ended_and_reminds_of_it_each_day(
         ("WARNING", "the certificate expires in 0 days"),
         ("ERROR", "the certificate has expired, nobody can connect"),
         ("ERROR", "the certificate has expired, nobody can connect"),
+    ]
+
+
+def test_what_bounds_have_refused_is_one_line_in_the_log(
+    run: Run, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        clock = ManualClock()
+        status = make_status(store, clock, refused=["", "2 by limits.maxMessagesPerDay (the last one about bob)", ""])
+        watching = asyncio.ensure_future(status.watch())
+        await clock.advance(4 * WATCH_SECONDS)
+        watching.cancel()
+
+    run(story())
+    assert [record.message for record in caplog.records] == [
+        "bounds of users have refused within the last 60 s: 2 by limits.maxMessagesPerDay (the last one about bob)"
     ]
 
 
