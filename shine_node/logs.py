@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TextIO
 
 import orjson
@@ -14,7 +14,7 @@ from shine_node.clock import SystemClock
 from shine_node.config import LogConfig
 from shine_node.log_repeats import Repeats, Summary
 
-__all__ = ["JsonFormatter", "LogHandler", "TextFormatter", "goes_to_journal", "set_up_logging"]
+__all__ = ["JsonFormatter", "LogHandler", "TextFormatter", "announce", "complain", "goes_to_journal", "set_up_logging"]
 
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {
     code: f"\\u{code:04x}" for code in (0x2028, 0x2029)
@@ -144,6 +144,23 @@ def set_up_logging(config: LogConfig) -> None:
     logging.basicConfig(level=config.level.upper(), handlers=[handler], force=True)
     # A stranger who speaks no WebSocket is no event of this node; the library would log a traceback for each.
     logging.getLogger("websockets").setLevel(logging.CRITICAL)
+
+
+def announce(text: str, config: LogConfig) -> None:
+    """Print a line on standard output, for whoever started this process; a JSON line where the log is made of such."""
+    line = text
+    if config.format == "json":
+        record = logging.LogRecord(__name__, logging.INFO, "", 0, text, None, None)
+        line = JsonFormatter(journal=goes_to_journal(sys.stdout, os.environ)).format(record)
+    print(line, flush=True)
+
+
+def complain(texts: Iterable[str]) -> None:
+    """Write what keeps the node from starting on standard error as JSON lines, before there is a log."""
+    formatter = JsonFormatter(journal=goes_to_journal(sys.stderr, os.environ))
+    for text in texts:
+        record = logging.LogRecord(__name__, logging.CRITICAL, "", 0, text, None, None)
+        print(formatter.format(record), file=sys.stderr)
 
 
 def _plain(record: logging.LogRecord) -> logging.LogRecord:

@@ -33,6 +33,7 @@ from shine_node.logs import set_up_logging
 from shine_node.parts import (
     STORE_FILE,
     StartError,
+    StartMistake,
     lay_ground,
     make_access_pull,
     make_access_push,
@@ -60,7 +61,7 @@ from shine_node.sync.sessions import Sessions, Step
 from shine_node.sync.settings import SettingsApply, SettingsFeed
 from shine_node.sync.stores import PeerStores
 
-__all__ = ["STORE_FILE", "Node", "StartError"]
+__all__ = ["STORE_FILE", "Node", "StartError", "StartMistake"]
 
 log = logging.getLogger(__name__)
 
@@ -278,7 +279,7 @@ class Node:
         try:
             await self.pool.start()
         except DialFailed as error:
-            raise StartError(str(error)) from None
+            raise StartMistake(str(error)) from None
         await self._control.start(Place(self._control_path, self.config.server.data_dir))
         self._tasks = [
             asyncio.create_task(self._guard(self._worker.run()), name="worker"),
@@ -294,7 +295,9 @@ class Node:
         try:
             await self._endpoint.start(self.config.server.listen)
         except OSError as error:
-            raise StartError(f"cannot listen: {error}. Choose another server.listen, or stop what uses it") from None
+            text = f"cannot listen: {error}. Choose another server.listen, or stop what uses it"
+            # An address that is taken, or not there yet, may be free soon; a port below 1024 will not.
+            raise (StartMistake if isinstance(error, PermissionError) else StartError)(text) from None
 
     async def stop(self) -> None:
         """Stop all parts in order: no new requests, then what is under way, then what is waiting for the disk.

@@ -15,7 +15,7 @@ import pytest
 
 from shine_node.config import LogConfig
 from shine_node.log_repeats import MAX_LINES
-from shine_node.logs import LogHandler, goes_to_journal, set_up_logging
+from shine_node.logs import LogHandler, announce, complain, goes_to_journal, set_up_logging
 
 
 @pytest.fixture(autouse=True)
@@ -274,6 +274,24 @@ def test_of_lines_that_the_level_leaves_out_by_now_nothing_is_told(capsys: Captu
     said = lines(capsys)
     assert [line.split(": ", 1)[1].partition(" in ")[0] for line in said] == ["asked for too", "repeated once more"]
     assert said[1].endswith("asked for")
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_what_is_announced_has_the_form_of_the_log(capsys: Capture, form: str) -> None:
+    announce("listening on ws://127.0.0.1:1/ws", LogConfig(level="error", format=form))
+    said = capsys.readouterr()
+    assert said.err == ""
+    if form == "text":
+        assert said.out == "listening on ws://127.0.0.1:1/ws\n"
+    else:
+        line = json.loads(said.out)
+        assert (line["level"], line["message"]) == ("info", "listening on ws://127.0.0.1:1/ws")
+
+
+def test_what_keeps_the_node_from_starting_is_told_line_by_line(capsys: Capture) -> None:
+    complain(["one", "two"])
+    said = [json.loads(line) for line in lines(capsys)]
+    assert [(line["level"], line["message"]) for line in said] == [("critical", "one"), ("critical", "two")]
 
 
 def test_the_library_of_the_sockets_says_nothing(capsys: Capture) -> None:

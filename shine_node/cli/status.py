@@ -22,7 +22,8 @@ def add_parser(commands: SubCommands) -> None:
         help="show how the running node is",
         description="Shows the running node: what is not well first, then its store, its certificate, its queues, and"
         " its links to other servers. Exit status: 0 all is well, or nothing that its operator could do is left to do;"
-        " 1 there are warnings; 2 the node does not run, or cannot be asked: the message says which.",
+        " 1 there are warnings; 2 a mistake in the configuration, or nobody answers: the node does not run, or cannot"
+        " be asked: the message says which.",
     )
     add_config_option(parser)
     parser.add_argument("--json", action="store_true", help="all that the node says, as one JSON object")

@@ -238,8 +238,8 @@ def test_no_node_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert run_command(["status", "--config", str(config)]) == 2
     shown, said = capsys.readouterr()
     assert shown == ""
-    assert said.startswith("shine-node: the node does not run: nobody answers at ")
-    assert f"Start it with `shine-node run --config {config}`" in said
+    assert said.startswith("shine-node: nobody answers at ")
+    assert f"Start the node with `shine-node run --config {config}`" in said
     assert run_command(["status", "--config", str(tmp_path / "none.toml")]) == 2
     assert "the configuration cannot be used, so the node cannot be found" in capsys.readouterr().err
 
