@@ -25,6 +25,7 @@ from shine_node.config import Config
 from shine_node.control.place import Place, own_path
 from shine_node.control.reload import Reloader
 from shine_node.control.server import ControlServer, Operation
+from shine_node.control.sessions import EndSessions
 from shine_node.control.status import Gauges, Status
 from shine_node.control.unsynced import MarkUnsynced
 from shine_node.control.users import AddUser
@@ -229,6 +230,7 @@ class Node:
                 "AddUser": Operation(AddUser(config=config, users=self.users).add_user),
                 "MarkUnsynced": Operation(MarkUnsynced(settings=settings, resync=self._resync).mark_unsynced),
                 "Reload": Operation(self.reloader.reload),
+                "SignOut": Operation(EndSessions(store=self.store).end_sessions),
             }
         )
         self._lineage: Lineage | None = None

@@ -8,6 +8,7 @@ import orjson
 
 from shine_node.protocol.session_errors import SessionOfAnotherUser
 from shine_node.protocol.sessions import Session, session_not_found
+from shine_node.store.changes import SignOut
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import Table
 
@@ -20,6 +21,7 @@ __all__ = [
     "get_session",
     "list_sessions",
     "renew_session",
+    "sign_out",
 ]
 
 SESSION_ID_CHARACTERS = 43
@@ -98,9 +100,21 @@ def close_session(txn: Transaction, session_id: str, *, login: str) -> None:
 
 
 def close_sessions(txn: Transaction, login: str) -> None:
-    """Remove all sessions of a login in lower case, because the device key that made them is replaced."""
+    """Remove all sessions of a login in lower case, such as when the device key that made them is replaced."""
     for session in list_sessions(txn, login):
         _delete(txn, session)
+
+
+def sign_out(txn: Transaction, login: str) -> int:
+    """Remove all sessions of a login in lower case, and have its connections end once that is on disk.
+
+    Returns:
+        How many there were.
+    """
+    count = len(list_sessions(txn, login))
+    close_sessions(txn, login)
+    txn.changes.append(SignOut(login))
+    return count
 
 
 def _put(txn: Transaction, session: Session) -> None:

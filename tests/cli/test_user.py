@@ -18,8 +18,10 @@ from shine_node.protocol.access import AccessServer, record_payload
 from shine_node.protocol.settings import setting_payload
 from shine_node.store.environment import Store
 from shine_node.store.layout import Table
+from shine_node.store.sessions import add_session
 from shine_node.store.usage import Used, day_of, encode_used
 from tests.cli.program import run_program, write_config
+from tests.store.test_sessions import make_session
 from tests.support.nodes import run
 
 HOME = AccessServer("Home", "wss://home.example/ws")
@@ -338,6 +340,44 @@ def test_everything_of_a_user_is_sent_to_the_other_server_again(cli):
             await node.stop()
 
     run(story())
+
+
+def test_sessions_are_ended_whether_the_node_runs_or_not(cli):
+    cli("add", "--login", "Alice", *keys_of(ALICE))
+    path = cli.folder / "data" / "shine.mdb"
+
+    def sign_in(number):
+        store = Store(path, map_size=2**24)
+        try:
+            store.write_now(lambda txn: add_session(txn, make_session(number), greatest=9))
+        finally:
+            store.close()
+
+    sign_in(1)
+    sign_in(2)
+    assert cli("sign-out", "ALICE") == (0, "alice: 2 sessions ended\n")
+    assert cli("sign-out", "alice") == (0, "alice: 0 sessions ended\n")
+    assert cli("sign-out", "bob") == (1, "")
+    assert "USER_NOT_FOUND" in cli.said or "nobody is known here as bob" in cli.said
+    assert cli("sign-out", "a b") == (1, "")
+    sign_in(3)
+
+    async def story():
+        node = await NodeProcess.start(cli.config)
+        try:
+            assert await asyncio.to_thread(cli, "sign-out", "alice") == (0, "alice: 1 session ended\n")
+            assert (await asyncio.to_thread(cli, "sign-out", "bob"))[0] == 1
+            assert "USER_NOT_FOUND" in cli.said
+        finally:
+            await node.stop()
+
+    run(story())
+
+
+def test_nobody_is_signed_out_of_a_store_that_is_not_there(cli):
+    assert cli("sign-out", "alice") == (1, "")
+    assert "is not there yet" in cli.said
+    assert not (cli.folder / "data").exists()
 
 
 def test_nothing_is_sent_again_without_a_node_or_without_a_user(cli):
