@@ -100,8 +100,14 @@ It reads its configuration and its certificate again, as
 has it do.
 .SH EXIT STATUS
 0: done. 1: refused, or of
-.B check
-warnings. 2: the command line or the configuration is wrong.
+.BR check " and " status
+warnings. 2: the command line or the configuration is wrong, or of
+.BR status " and " reload
+nobody answers; of
+.B run
+also where it cannot use what the configuration names, such as the certificate or the data folder. 78: of
+.BR run ,
+its owner has to do something about the store, which the log names. The service is not started again after 2 and 78.
 .SH SEE ALSO
 .BR systemctl (1),
 .BR journalctl (1),

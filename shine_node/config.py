@@ -34,7 +34,7 @@ from shine_node.configuration.options import DEFAULT_DATA_DIR
 from shine_node.configuration.problems import ConfigError, Problem
 from shine_node.configuration.reload import Reload, plan_reload
 from shine_node.configuration.render import render_config
-from shine_node.configuration.sources import Source, read_sources, source_files
+from shine_node.configuration.sources import Source, find_early, read_sources, source_files
 
 __all__ = [
     "Config",
@@ -55,6 +55,7 @@ __all__ = [
     "SyncConfig",
     "SyncServer",
     "config_from_mapping",
+    "find_early",
     "is_credential",
     "is_placeholder",
     "lacks_credentials",

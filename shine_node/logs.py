@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TextIO
 
 import orjson
@@ -14,7 +14,7 @@ from shine_node.clock import SystemClock
 from shine_node.config import LogConfig
 from shine_node.log_repeats import Repeats, Summary
 
-__all__ = ["JsonFormatter", "LogHandler", "TextFormatter", "goes_to_journal", "set_up_logging"]
+__all__ = ["JsonFormatter", "LogHandler", "TextFormatter", "announce", "complain", "goes_to_journal", "set_up_logging"]
 
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {
     code: f"\\u{code:04x}" for code in (0x2028, 0x2029)
@@ -77,12 +77,16 @@ class JsonFormatter(logging.Formatter):
 class LogHandler(logging.StreamHandler[TextIO]):
     """Writes lines, none of them more often than once a minute; one that came again is counted, and that is told.
 
+    A record with a true attribute ``always`` is one that is written at every level: so is what is told of it.
+
     Args:
         monotonic: seconds that never go back.
     """
 
     def __init__(self, stream: TextIO, *, monotonic: Callable[[], float]) -> None:
         super().__init__(stream)
+        self.least = logging.NOTSET
+        """Of lines below this level nothing is told that was counted: they are not to be in the log any more."""
         self._monotonic = monotonic
         self._repeats: Repeats[logging.LogRecord] = Repeats()
 
@@ -92,12 +96,12 @@ class LogHandler(logging.StreamHandler[TextIO]):
             line = _plain(record)
             now = self._monotonic()
             for summary in self._repeats.over(now):
-                super().emit(_told(summary))
+                self._tell(summary)
             failure = record.exc_info[1] if record.exc_info else None
             if self._repeats.admit((record.name, record.levelno, line.msg, repr(failure)), line, now):
                 super().emit(record)
             for summary in self._repeats.excess(now):
-                super().emit(_told(summary))
+                self._tell(summary)
         except Exception:
             self.handleError(record)
 
@@ -106,10 +110,14 @@ class LogHandler(logging.StreamHandler[TextIO]):
         self.acquire()
         try:
             for summary in self._repeats.end(self._monotonic()):
-                super().emit(_told(summary))
+                self._tell(summary)
         finally:
             self.release()
         super().close()
+
+    def _tell(self, summary: Summary[logging.LogRecord]) -> None:
+        if summary.line.levelno >= self.least or _is_always(summary.line):
+            super().emit(_told(summary))
 
 
 def goes_to_journal(stream: TextIO, environ: Mapping[str, str]) -> bool:
@@ -122,20 +130,49 @@ def goes_to_journal(stream: TextIO, environ: Mapping[str, str]) -> bool:
 
 
 def set_up_logging(config: LogConfig) -> None:
-    """Send the log of this process to standard error at the configured level, replacing what was set up before."""
+    """Send the log of this process to standard error at the configured level, replacing what was set up before.
+
+    Which lines were written within the last minute is remembered: a reload is no reason to write them again.
+    """
     journal = goes_to_journal(sys.stderr, os.environ)
-    handler = LogHandler(sys.stderr, monotonic=SystemClock().monotonic)
+    kept = [one for one in logging.getLogger().handlers if isinstance(one, LogHandler) and one.stream is sys.stderr]
+    handler = kept[0] if kept else LogHandler(sys.stderr, monotonic=SystemClock().monotonic)
+    for one in kept:
+        logging.getLogger().removeHandler(one)  # else it would be closed with the others, and forget
+    handler.least = logging.getLevelNamesMapping()[config.level.upper()]
     handler.setFormatter(JsonFormatter(journal=journal) if config.format == "json" else TextFormatter(journal=journal))
     logging.basicConfig(level=config.level.upper(), handlers=[handler], force=True)
     # A stranger who speaks no WebSocket is no event of this node; the library would log a traceback for each.
     logging.getLogger("websockets").setLevel(logging.CRITICAL)
 
 
+def announce(text: str, config: LogConfig) -> None:
+    """Print a line on standard output, for whoever started this process; a JSON line where the log is made of such."""
+    line = text
+    if config.format == "json":
+        record = logging.LogRecord(__name__, logging.INFO, "", 0, text, None, None)
+        line = JsonFormatter(journal=goes_to_journal(sys.stdout, os.environ)).format(record)
+    print(line, flush=True)
+
+
+def complain(texts: Iterable[str]) -> None:
+    """Write what keeps the node from starting on standard error as JSON lines, before there is a log."""
+    formatter = JsonFormatter(journal=goes_to_journal(sys.stderr, os.environ))
+    for text in texts:
+        record = logging.LogRecord(__name__, logging.CRITICAL, "", 0, text, None, None)
+        print(formatter.format(record), file=sys.stderr)
+
+
 def _plain(record: logging.LogRecord) -> logging.LogRecord:
     """Return a record without what it refers to: it may be kept for a while."""
     line = logging.LogRecord(record.name, record.levelno, "", 0, record.getMessage(), None, None)
     line.created = record.created
+    line.__dict__["always"] = _is_always(record)
     return line
+
+
+def _is_always(record: logging.LogRecord) -> bool:
+    return bool(getattr(record, "always", False))
 
 
 def _told(summary: Summary[logging.LogRecord]) -> logging.LogRecord:

@@ -25,6 +25,7 @@ from shine_node.config import Config
 from shine_node.control.place import Place, own_path
 from shine_node.control.reload import Reloader
 from shine_node.control.server import ControlServer, Operation
+from shine_node.control.sessions import EndSessions
 from shine_node.control.status import Gauges, Status
 from shine_node.control.unsynced import MarkUnsynced
 from shine_node.control.users import AddUser
@@ -33,6 +34,7 @@ from shine_node.logs import set_up_logging
 from shine_node.parts import (
     STORE_FILE,
     StartError,
+    StartMistake,
     lay_ground,
     make_access_pull,
     make_access_push,
@@ -61,7 +63,7 @@ from shine_node.sync.sessions import Sessions, Step
 from shine_node.sync.settings import SettingsApply, SettingsFeed
 from shine_node.sync.stores import PeerStores
 
-__all__ = ["STORE_FILE", "Node", "StartError"]
+__all__ = ["STORE_FILE", "Node", "StartError", "StartMistake"]
 
 log = logging.getLogger(__name__)
 
@@ -182,10 +184,14 @@ class Node:
         params = SettingsOperations(
             settings=settings, readers=self._readers, resync=self._resync, max_frame_bytes=max_frame_bytes
         )
-        self._user_operations = UserOperations(
-            config=config, users=self.users, lookup=lookup, vouches=self._directory.vouches
-        )
         self._failed_logins = FailedLogins(config.limits, self._clock)
+        self._user_operations = UserOperations(
+            config=config,
+            users=self.users,
+            lookup=lookup,
+            vouches=self._directory.vouches,
+            failed=self._failed_logins,
+        )
         sessions = SessionOperations(
             store=self.store,
             users=self.users,
@@ -214,6 +220,7 @@ class Node:
             path=config_path,
             running=lambda: self.config,
             read_certificate=self._certificate.load if self._certificate is not None else None,
+            read_authorities=self.pool.read_authorities,
             apply=self._apply,
         )
         self._status = Status(config=config, clock=self._clock, store=self.store, gauges=self._gauges())
@@ -224,6 +231,7 @@ class Node:
                 "AddUser": Operation(AddUser(config=config, users=self.users).add_user),
                 "MarkUnsynced": Operation(MarkUnsynced(settings=settings, resync=self._resync).mark_unsynced),
                 "Reload": Operation(self.reloader.reload),
+                "SignOut": Operation(EndSessions(store=self.store).end_sessions),
             }
         )
         self._lineage: Lineage | None = None
@@ -275,7 +283,7 @@ class Node:
         try:
             await self.pool.start()
         except DialFailed as error:
-            raise StartError(str(error)) from None
+            raise StartMistake(str(error)) from None
         await self._control.start(Place(self._control_path, self.config.server.data_dir))
         self._tasks = [
             asyncio.create_task(self._guard(self._worker.run()), name="worker"),
@@ -291,7 +299,9 @@ class Node:
         try:
             await self._endpoint.start(self.config.server.listen)
         except OSError as error:
-            raise StartError(f"cannot listen: {error}. Choose another server.listen, or stop what uses it") from None
+            text = f"cannot listen: {error}. Choose another server.listen, or stop what uses it"
+            # An address that is taken, or not there yet, may be free soon; a port below 1024 will not.
+            raise (StartMistake if isinstance(error, PermissionError) else StartError)(text) from None
 
     async def stop(self) -> None:
         """Stop all parts in order: no new requests, then what is under way, then what is waiting for the disk.
@@ -341,7 +351,18 @@ class Node:
             certificate=lambda: certificate.not_after_ms if certificate is not None else None,
             sessions=self._sessions.outcomes.of,
             problems=self._problems,
+            since_start=self._counted,
+            refused_news=self._quotas.refused.news,
         )
+
+    def _counted(self) -> dict[str, object]:
+        return {
+            "registrations": self.users.registrations,
+            "failedLogins": self._failed_logins.failed,
+            "refusedLogins": self._failed_logins.refused,
+            "wrongTokens": self._failed_logins.wrong_tokens,
+            "refusedByLimits": self._quotas.refused.counts,
+        }
 
     def _problems(self) -> list[str]:
         with self.store.read() as txn:
@@ -363,7 +384,3 @@ class Node:
         self._disk_guard.change(config.storage.min_free_mib)
         self._endpoint.change_limits(config.limits)
         self.pool.block(config.limits.blocked_peers)
-        try:
-            self.pool.reload_authorities()
-        except DialFailed as error:
-            log.error("%s. Until then the authorities of before stay in use", error)

@@ -27,6 +27,7 @@ from shine_node.protocol.access import AccessServer
 from shine_node.protocol.errors import Refusal, ShineError
 from shine_node.protocol.schedule import Schedule
 from shine_node.store.environment import Store
+from shine_node.store.files import needs_owner
 from shine_node.store.guard import DiskGuard
 from shine_node.store.readers import Readers
 from shine_node.tls import Certificate
@@ -35,6 +36,7 @@ __all__ = [
     "STORE_FILE",
     "Ground",
     "StartError",
+    "StartMistake",
     "lay_ground",
     "make_access_pull",
     "make_access_push",
@@ -53,6 +55,10 @@ __all__ = [
 
 class StartError(ShineError):
     """The node cannot start; the text says what to do."""
+
+
+class StartMistake(StartError):
+    """The configuration names what the node cannot use: to start again does not help before its owner has mended it."""
 
 
 class Ground(NamedTuple):
@@ -282,5 +288,6 @@ def _store_path(config: Config) -> Path:
     try:
         config.server.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise StartError(f"{config.server.data_dir} cannot be made: {error.strerror}. Fix server.dataDir") from None
+        text = f"{config.server.data_dir} cannot be made: {error.strerror}. Fix server.dataDir"
+        raise (StartMistake if needs_owner(error) else StartError)(text) from None
     return config.server.data_dir / STORE_FILE

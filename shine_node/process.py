@@ -18,22 +18,33 @@ from typing import Any
 
 import uvloop
 
+from shine_node import __version__
 from shine_node.api.sockets import FILES_KEPT_FREE, most_sockets
 from shine_node.clock import Clock, SystemClock
 from shine_node.config import Config, is_placeholder
 from shine_node.control.place import own_path
 from shine_node.control.recovery import store_file, store_rules
-from shine_node.logs import set_up_logging
-from shine_node.node import Node
+from shine_node.control.status import read_store
+from shine_node.logs import announce, set_up_logging
+from shine_node.node import Node, StartMistake
 from shine_node.notify import Notifier
 from shine_node.protocol.errors import ShineError
-from shine_node.store.files import StoreDamaged, StoreError, StoreSuspect, StoreUnsuitable
+from shine_node.store.files import (
+    StoreDamaged,
+    StoreError,
+    StoreOutOfReach,
+    StoreSuspect,
+    StoreUnsuitable,
+    needs_owner,
+)
 from shine_node.store.recovery.start import end_run, end_start, prepare_store
 from shine_node.store.recovery.state import boot_id
 from shine_node.store.unreadable import UnreadableRow
+from shine_node.tls import CertificateError
 from shine_node.watchdog import Watchdog
 
 __all__ = [
+    "MISTAKE",
     "NEEDS_OWNER",
     "LastResort",
     "files_needed",
@@ -46,6 +57,8 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
+MISTAKE = 2
+"""The exit status for a mistake in the configuration or what it names: ``RestartPreventExitStatus=2`` in the unit."""
 NEEDS_OWNER = 78
 """The exit status that ``sysexits.h`` has for a mistake of the owner: ``RestartPreventExitStatus=78`` in the unit."""
 THREAD_SWITCH_SECONDS = 0.0005
@@ -94,12 +107,14 @@ def raise_file_limit(needed: int) -> None:
 def run_node(config: Config, *, config_path: Path | None = None) -> int:
     """Run a node until SIGTERM or SIGINT, and return the exit status.
 
-    0 after a signal; 1 if it could not go on, and may be able to when it is started again; ``NEEDS_OWNER`` (78) if it
-    cannot go on before its owner has done something about the store: a service manager should not start it again.
+    0 after a signal; 1 if it could not go on, and may be able to when it is started again; ``MISTAKE`` (2) if it cannot
+    use what the configuration names, such as the certificate or the data folder; ``NEEDS_OWNER`` (78) if its owner has
+    to do something about the store. After the last two a service manager should not start it again.
 
     SIGHUP lets it read its certificate and ``config_path`` again.
 
-    It prints ``listening on …`` for each address on standard output once it listens, and tells the service manager, if
+    It prints ``listening on …`` for each address on standard output once it listens, as a line of the log's form where
+    that is JSON, and tells the service manager, if
     there is one, that it is ready, how it is, that it is alive, and that it stops.
     """
     set_up_logging(config.log)
@@ -245,7 +260,8 @@ def _prepare(config: Config) -> None:
     try:
         prepare_store(store, store_rules(config), now_ms=SystemClock().now_ms(), boot=boot_id())
     except OSError as error:
-        raise StoreError(f"{store} cannot be looked at, or written beside: {error}") from None
+        text = f"{store} cannot be looked at, or written beside: {error}"
+        raise (StoreOutOfReach if needs_owner(error) else StoreError)(text) from None
 
 
 async def _run(config: Config, config_path: Path | None, resort: LastResort, notifier: Notifier) -> int:
@@ -260,8 +276,9 @@ async def _run(config: Config, config_path: Path | None, resort: LastResort, not
         node = started
         await told.hear_in_loop()
     end_start(node.store.path)
+    _log_start(node)
     for url in node.urls:
-        print(f"listening on {url}", flush=True)
+        announce(f"listening on {url}", config.log)
     notifier.ready()
     _warn_of_placeholder(config)
     others = [asyncio.create_task(_reload_when_told(hung_up, node))]
@@ -293,9 +310,24 @@ async def _start(config: Config, config_path: Path | None, notifier: Notifier) -
         log.critical("%s", error)
         notifier.status(str(error))
         if node is None:
-            return NEEDS_OWNER if isinstance(error, _FOR_THE_OWNER) else 1
-        return _end(node) or (NEEDS_OWNER if isinstance(error, UnreadableRow) else 1)
+            return _status_after(error)
+        # Of damage that is met so late, the next start knows, and may go on with another store.
+        return _end(node) or (1 if isinstance(error, StoreDamaged) else _status_after(error))
     return node
+
+
+def _status_after(error: ShineError) -> int:
+    """Return the exit status of a start that has failed. Pure."""
+    if isinstance(error, _FOR_THE_OWNER):
+        return NEEDS_OWNER
+    return MISTAKE if isinstance(error, StartMistake | CertificateError | StoreOutOfReach) else 1
+
+
+def _log_start(node: Node) -> None:
+    """Say in the log which node has started, and where from: the first thing that is looked for in one."""
+    store, server = read_store(node.store), node.config.server
+    text = "SHiNE node %s has started as %s, data in %s: %d users known, %d copies of messages, %d open deliveries"
+    log.info(text, __version__, server.login, server.data_dir, store.users, store.messages, store.open_deliveries)
 
 
 def _end(node: Node) -> int:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import ssl
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple, TypeAlias, TypedDict
 
@@ -76,18 +78,23 @@ class Certificate:
         """For the sockets that listen; it stays the same."""
         self.context.sni_callback = self._choose
 
-    def load(self, cert: Path, key: Path) -> None:
+    def load(self, cert: Path, key: Path) -> str:
         """Read a certificate that may lie elsewhere now; handshakes from now on show it.
+
+        Returns:
+            Until when the one of before and this one are valid, for people; empty where it is the same one.
 
         Raises:
             CertificateError: nothing has changed.
         """
+        before, until = self._digest, _date(self.not_after_ms)
         try:
             self._read(cert, key)
         except CertificateError as error:
             self.problem = str(error)
             raise
         self.problem = ""
+        return "" if self._digest == before else f"valid until {until} → valid until {_date(self.not_after_ms)}"
 
     async def watch(self, clock: Clock) -> None:
         """Look at the files every ``CHECK_SECONDS``, until cancelled."""
@@ -102,17 +109,19 @@ class Certificate:
             return
         self._loaded = self._seen  # whatever comes of it: a file with a mistake is told of once
         try:
-            self.load(*self._paths)
+            changed = self.load(*self._paths)
         except CertificateError as error:
             log.error("%s. The certificate of before stays in use; the files are read again when they change", error)
         else:
-            log.info("the certificate has changed and was read: %s", self._paths[0])
+            if changed:
+                log.info("the certificate has changed and was read: %s (%s)", self._paths[0], changed)
 
     def _read(self, cert: Path, key: Path) -> None:
         marks = _marks((cert, key))  # before the reading: what changes after it is a change
-        current = _load(cert, key)
+        current, digest = _load(cert, key), _digest(cert)
         self.not_after_ms = _decoded(current)["not_after_ms"]
         self._current = current
+        self._digest = digest
         self._paths = cert, key
         self._loaded = marks
 
@@ -131,6 +140,18 @@ def _marks(paths: tuple[Path, Path]) -> _Marks:
         else:
             marks.append((status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size))
     return tuple(marks)
+
+
+def _digest(cert: Path) -> bytes:
+    """Return what differs when the certificate, or one of its chain, is another one; the key belongs to it."""
+    try:
+        return hashlib.sha256(cert.read_bytes()).digest()
+    except OSError:  # it was there a moment ago: it is being replaced, which the next look notices
+        return b""
+
+
+def _date(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d")
 
 
 def _load(cert: Path, key: Path) -> ssl.SSLContext:

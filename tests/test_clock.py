@@ -6,10 +6,12 @@ import asyncio
 import ctypes
 import struct
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shine_node import clock as clock_module
 from shine_node.clock import Clock, SystemClock, is_synchronised
 
 
@@ -68,8 +70,22 @@ class System:
 def test_whether_something_keeps_the_clock_right(
     monkeypatch: pytest.MonkeyPatch, system: object, expected: bool | None
 ) -> None:
+    monkeypatch.setattr(clock_module, "_TIMESYNCD_DONE", Path("/nowhere"))
     monkeypatch.setattr(ctypes, "CDLL", lambda name: system)
     assert is_synchronised() is expected
+
+
+def test_where_the_kernel_refuses_to_say_timesyncd_is_looked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    done = tmp_path / "synchronized"
+    monkeypatch.setattr(clock_module, "_TIMESYNCD_DONE", done)
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: System(0, -1))
+    assert is_synchronised() is None
+    done.touch()
+    assert is_synchronised() is True
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: System(0x40, 5))
+    assert is_synchronised() is False, "the kernel knows better"
 
 
 def test_the_kernel_of_this_machine_is_asked() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from shine_node.config import LogConfig
 from shine_node.log_repeats import MAX_LINES
-from shine_node.logs import LogHandler, goes_to_journal, set_up_logging
+from shine_node.logs import LogHandler, announce, complain, goes_to_journal, set_up_logging
 
 
 @pytest.fixture(autouse=True)
@@ -236,6 +236,62 @@ def test_setting_up_again_replaces_what_was_before(capsys: Capture) -> None:
     logging.getLogger("room").info("once")
     [line] = lines(capsys)
     assert line.endswith(" INFO room: once")
+
+
+def test_setting_up_again_remembers_which_lines_were_written(capsys: Capture) -> None:
+    set_up_logging(LogConfig(level="info", format="text"))
+    log = logging.getLogger("room")
+    log.warning("so")
+    set_up_logging(LogConfig(level="warning", format="json"))
+    log.warning("so")
+    [line] = lines(capsys)
+    assert line.endswith("WARNING room: so")
+    logging.getLogger().handlers[0].close()
+    [line] = lines(capsys)
+    assert json.loads(line)["message"].startswith("repeated once more in ")
+
+
+def test_another_standard_error_gets_a_log_of_its_own(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_up_logging(LogConfig(level="info", format="text"))
+    other = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", other)
+    set_up_logging(LogConfig(level="info", format="text"))
+    logging.getLogger("room").info("so")
+    assert other.getvalue().endswith("INFO room: so\n") and lines(capsys) == []
+
+
+def test_of_lines_that_the_level_leaves_out_by_now_nothing_is_told(capsys: Capture) -> None:
+    set_up_logging(LogConfig(level="debug", format="text"))
+    log = logging.getLogger("room")
+    for _ in range(2):
+        log.debug("much")
+        log.warning("so")
+        log.handle(log.makeRecord("room", logging.INFO, "", 0, "asked for", (), None, extra={"always": True}))
+    assert len(lines(capsys)) == 3
+    set_up_logging(LogConfig(level="error", format="text"))
+    log.handle(log.makeRecord("room", logging.INFO, "", 0, "asked for too", (), None, extra={"always": True}))
+    logging.getLogger().handlers[0].close()
+    said = lines(capsys)
+    assert [line.split(": ", 1)[1].partition(" in ")[0] for line in said] == ["asked for too", "repeated once more"]
+    assert said[1].endswith("asked for")
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_what_is_announced_has_the_form_of_the_log(capsys: Capture, form: str) -> None:
+    announce("listening on ws://127.0.0.1:1/ws", LogConfig(level="error", format=form))
+    said = capsys.readouterr()
+    assert said.err == ""
+    if form == "text":
+        assert said.out == "listening on ws://127.0.0.1:1/ws\n"
+    else:
+        line = json.loads(said.out)
+        assert (line["level"], line["message"]) == ("info", "listening on ws://127.0.0.1:1/ws")
+
+
+def test_what_keeps_the_node_from_starting_is_told_line_by_line(capsys: Capture) -> None:
+    complain(["one", "two"])
+    said = [json.loads(line) for line in lines(capsys)]
+    assert [(line["level"], line["message"]) for line in said] == [("critical", "one"), ("critical", "two")]
 
 
 def test_the_library_of_the_sockets_says_nothing(capsys: Capture) -> None:

@@ -19,7 +19,8 @@ from shine_node import node as node_module
 from shine_node.client.messages import make_message
 from shine_node.config import config_from_mapping, load_config
 from shine_node.control.place import ControlError
-from shine_node.node import STORE_FILE, Node, StartError
+from shine_node.control.reload import BadConfiguration
+from shine_node.node import STORE_FILE, Node, StartError, StartMistake
 from shine_node.peers.snapshot import LinkState
 from shine_node.protocol.access import AccessServer, record_payload
 from shine_node.protocol.errors import ShineError
@@ -158,13 +159,27 @@ def test_an_address_in_use_is_told_and_nothing_is_left_running(tmp_path: Path) -
     run(story())
 
 
+def test_a_port_that_this_user_may_not_have_is_a_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(*arguments: object) -> None:
+        await asyncio.sleep(0)  # the parts that run already begin
+        raise PermissionError(13, "Permission denied")
+
+    async def story() -> None:
+        one = Node(config(tmp_path))
+        monkeypatch.setattr(one._endpoint, "start", refuse)
+        with pytest.raises(StartMistake, match=r"Permission denied\. Choose another server\.listen"):
+            await one.start()
+
+    run(story())
+
+
 def test_authorities_that_cannot_be_read_are_told_and_nothing_is_left_running(tmp_path: Path) -> None:
     broken = tmp_path / "authorities.pem"
     broken.write_text("no certificate")
 
     async def story() -> None:
         one = Node(config(tmp_path, server={"pool": {"caFile": str(broken)}}))
-        with pytest.raises(StartError, match=r"server\.pool\.caFile"):
+        with pytest.raises(StartMistake, match=r"server\.pool\.caFile"):
             await one.start()
         assert not threads_of_a_node()
 
@@ -336,10 +351,11 @@ def test_the_authorities_of_peers_are_read_anew_and_those_of_before_stay_where_t
                 await eventually(refused)
                 good = new.ca_file.read_text()
                 old.ca_file.write_text("no certificate")
-                assert await server.node.reloader.reload({}) == {"changed": [], "needRestart": [], "values": {}}
-                assert "the authorities of before stay in use" in caplog.text
+                with pytest.raises(BadConfiguration, match=r"server\.pool\.caFile = .* cannot be used"):
+                    await server.node.reloader.reload({})
+                assert "nothing was reloaded, all stays as it is: server.pool.caFile" in caplog.text
                 old.ca_file.write_text(good)
-                await server.node.reloader.reload({})
+                assert (await server.node.reloader.reload({}))["changed"] == ["authorities"]
                 await peer.until(lambda: bool(peer.live))
 
     run(story())

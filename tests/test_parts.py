@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -17,6 +18,7 @@ from shine_node.parts import (
     STORE_FILE,
     Ground,
     StartError,
+    StartMistake,
     lay_ground,
     make_access_pull,
     make_access_push,
@@ -78,12 +80,20 @@ def test_the_ground_is_laid_where_and_as_the_configuration_says(tmp_path: Path) 
         assert not threads_of_a_node()  # nothing runs before it is started
 
 
-def test_a_data_folder_that_cannot_be_made(tmp_path: Path) -> None:
+def test_a_data_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StartError, match=r"file/data cannot be made: .*Fix server\.dataDir"):
+    with pytest.raises(StartMistake, match=r"file/data cannot be made: .*Fix server\.dataDir"):
         lay_ground(
             config(tmp_path, server={"dataDir": str(tmp_path / "file" / "data")}), ManualClock(), on_fatal=lambda: None
         )
+
+    def full(*arguments: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    with pytest.raises(StartError, match="No space left") as caught:  # there may be room again soon
+        lay_ground(config(tmp_path), ManualClock(), on_fatal=lambda: None)
+    assert not isinstance(caught.value, StartMistake)
 
 
 def test_two_stores_of_one_folder(tmp_path: Path) -> None:

@@ -22,18 +22,29 @@ import pytest
 from websockets.exceptions import InvalidHandshake
 from websockets.sync.client import connect as connect_sync
 
+from shine_node import __version__
 from shine_node import node as node_module
 from shine_node import process as process_module
 from shine_node.cli.node_process import NodeProcess, ReservedPort
 from shine_node.client.messages import make_message
 from shine_node.config import Config, config_from_mapping, load_config
-from shine_node.node import Node, StartError
-from shine_node.process import NEEDS_OWNER, LastResort, files_needed, leave, raise_file_limit, run_node, status_line
-from shine_node.protocol.errors import ServerBusy
+from shine_node.node import Node, StartError, StartMistake
+from shine_node.process import (
+    MISTAKE,
+    NEEDS_OWNER,
+    LastResort,
+    files_needed,
+    leave,
+    raise_file_limit,
+    run_node,
+    status_line,
+)
+from shine_node.protocol.errors import ServerBusy, ShineError
 from shine_node.store.environment import Store
-from shine_node.store.files import StoreDamaged
+from shine_node.store.files import StoreDamaged, StoreError, StoreOutOfReach
 from shine_node.store.recovery.state import State, read_state
 from shine_node.store.unreadable import UnreadableRow
+from shine_node.tls import CertificateError
 from tests.api.talk import Silent, Talk, asked, node
 from tests.cli.certificates import write_certificate
 from tests.control.conftest import Asker
@@ -111,6 +122,9 @@ def test_a_signal_ends_the_node_in_good_order(
     said = capsys.readouterr()
     assert said.out == f"listening on {url}\n"
     assert "stopping" in said.err
+    started = f"SHiNE node {__version__} has started as server1, data in "
+    [line] = [line for line in said.err.splitlines() if "has started" in line]
+    assert started in line and line.endswith(": 0 users known, 0 copies of messages, 0 open deliveries")
     assert not threads_of_a_node()
 
 
@@ -300,7 +314,7 @@ async def end_of(settings: dict[str, Any], folder: Path) -> tuple[int, str]:
     return process.returncode, err.decode()
 
 
-def test_processes_that_cannot_start_end_with_status_1_and_a_sentence(tmp_path: Path) -> None:
+def test_processes_that_cannot_start_end_with_a_status_and_a_sentence(tmp_path: Path) -> None:
     async def story() -> None:
         async with node(tmp_path) as server:
             port = int(server.url.split(":")[2].split("/")[0])
@@ -315,7 +329,7 @@ def test_processes_that_cannot_start_end_with_status_1_and_a_sentence(tmp_path: 
                     for name, settings in (("1", taken), ("2", same_data), ("3", no_certificate))
                 )
             )
-            assert [status for status, _ in ends] == [1, 1, 1]
+            assert [status for status, _ in ends] == [1, 1, MISTAKE]
             for (_, said), words in zip(ends, ("in use", "in use by another process", "tlsCert"), strict=True):
                 assert words in said
                 assert "Traceback" not in said
@@ -775,7 +789,49 @@ def test_a_store_that_cannot_be_looked_at_is_told(tmp_path: Path, monkeypatch: p
 
 def test_a_data_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("no folder")
-    assert run_node(config_from_mapping(node_settings("home", tmp_path))) == 1
+    assert run_node(config_from_mapping(node_settings("home", tmp_path))) == MISTAKE
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (StartMistake("the authorities cannot be read"), MISTAKE),
+        (StoreOutOfReach("it cannot be written"), MISTAKE),
+        (CertificateError("it cannot be used"), MISTAKE),
+        (StoreDamaged(Path("shine.mdb"), "a page"), NEEDS_OWNER),
+        (StartError("cannot listen"), 1),
+        (StoreError("it is in use"), 1),
+    ],
+)
+def test_the_status_of_a_start_that_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: ShineError, status: int
+) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise error
+
+    monkeypatch.setattr(process_module, "open_node", fail)
+    assert run_node(config(tmp_path)) == status
+
+    async def fail_later(*arguments: object, **options: object) -> None:
+        raise error
+
+    monkeypatch.undo()
+    monkeypatch.setattr(node_module.Node, "start", fail_later)
+    if status != NEEDS_OWNER:  # the opening alone finds damage
+        assert run_node(config(tmp_path)) == status
+
+
+def test_a_data_folder_of_another_user_is_a_mistake_and_a_disk_that_fails_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = damaged(tmp_path)
+    for number, status in ((13, MISTAKE), (5, 1)):
+
+        def refuse(*arguments: object, number: int = number, **options: object) -> None:
+            raise OSError(number, "so")
+
+        monkeypatch.setattr(process_module, "prepare_store", refuse)
+        assert run_node(settings) == status
 
 
 @pytest.mark.parametrize(("policy", "status"), [("stop", NEEDS_OWNER), ("backup", 1)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import logging
+import re
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -26,6 +27,7 @@ from tests.support.clock import ManualClock
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
 LIMIT = 60
+VALID = "valid until DATE → valid until DATE"
 VERSIONS = (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
 
 
@@ -57,6 +59,10 @@ def write_rsa(folder: Path) -> tuple[Path, Path]:
         )
     )
     return cert, key
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [re.sub(r"\d{4}-\d\d-\d\d", "DATE", record.message) for record in caplog.records]
 
 
 def der(cert: Path) -> bytes:
@@ -169,7 +175,7 @@ def test_files_that_change_are_read_once_they_stay_the_same(
         await asyncio.wait([watching])
 
     run(story())
-    assert [record.message for record in caplog.records] == [f"the certificate has changed and was read: {used[0]}"]
+    assert told(caplog) == [f"the certificate has changed and was read: {used[0]} ({VALID})"]
 
 
 def look_twice(certificate: Certificate) -> None:
@@ -229,7 +235,41 @@ def test_a_place_that_holds_none_changes_nothing(tmp_path: Path, caplog: pytest.
     put_in_place(other, used)
     look_twice(certificate)  # it is still the files of before that are looked at
     assert certificate.problem == ""
-    assert [record.message for record in caplog.records] == [f"the certificate has changed and was read: {used[0]}"]
+    assert told(caplog) == [f"the certificate has changed and was read: {used[0]} ({VALID})"]
+
+
+def test_what_loading_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    used = write_certificate(tmp_path)
+    certificate = Certificate(*used)
+    assert certificate.load(*used) == ""
+    until = [datetime.datetime.fromtimestamp(certificate.not_after_ms / 1000, datetime.UTC)]
+    renewed = write_certificate(tmp_path, name="renewed", days=4000)
+    put_in_place(renewed, used)
+    changed = certificate.load(*used)
+    until.append(datetime.datetime.fromtimestamp(certificate.not_after_ms / 1000, datetime.UTC))
+    assert changed == f"valid until {until[0]:%Y-%m-%d} → valid until {until[1]:%Y-%m-%d}"
+    assert (until[1] - until[0]).days in (349, 350)
+
+    def gone(path: Path) -> bytes:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(Path, "read_bytes", gone)  # removed just when it had been loaded
+    assert certificate.load(*used)
+
+
+def test_files_that_are_written_again_as_they_were_are_no_change(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    used = write_certificate(tmp_path)
+    certificate = Certificate(*used)
+    put_in_place(write_certificate(tmp_path, name="again"), used)
+    used[0].write_bytes(used[0].read_bytes())
+    before = used[0].read_bytes()
+    certificate.load(*used)
+    used[0].write_bytes(before)
+    look_twice(certificate)
+    assert caplog.records == []
 
 
 def test_a_place_that_was_told_is_looked_at_from_then_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -244,7 +284,7 @@ def test_a_place_that_was_told_is_looked_at_from_then_on(tmp_path: Path, caplog:
     assert caplog.records == []
     put_in_place(third, other)
     look_twice(certificate)
-    assert [record.message for record in caplog.records] == [f"the certificate has changed and was read: {other[0]}"]
+    assert told(caplog) == [f"the certificate has changed and was read: {other[0]} ({VALID})"]
 
 
 def test_what_cannot_be_used_at_the_start(tmp_path: Path) -> None:

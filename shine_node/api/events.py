@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from shine_node.api.live import Live
+from shine_node.api.live import KEY_REPLACED, SIGNED_OUT, Live
 from shine_node.directory.users import Users
 from shine_node.protocol.encoding import encode_base64
 from shine_node.protocol.keys import MessageKey
-from shine_node.store.changes import Change, ItemChange, KeyChange
+from shine_node.store.changes import Change, ItemChange, KeyChange, SignOut
 from shine_node.store.layout import Direction
 from shine_node.store.unreadable import UnreadableRow
 
@@ -30,11 +30,12 @@ class Events:
     def tell(self, changes: Sequence[Change]) -> None:
         """Tell of changes that are on disk; called in the event loop."""
         for change in changes:
-            if isinstance(change, KeyChange):
+            if isinstance(change, KeyChange | SignOut):
                 # Not at once: logins that were written before this are given their sessions only in the next turn of
                 # the loop. Whoever brought the key is answered in it, too.
                 loop = asyncio.get_running_loop()
-                loop.call_soon(loop.call_soon, self._live.end_login, change.login)
+                why = KEY_REPLACED if isinstance(change, KeyChange) else SIGNED_OUT
+                loop.call_soon(loop.call_soon, self._live.end_login, change.login, why)
             elif self._live.has(change.key.owner):
                 self._tell(change)
 

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from shine_node.api.connection import Connection, LiveSession
 from shine_node.protocol.envelope import encode_event
 
-__all__ = ["Live"]
+__all__ = ["KEY_REPLACED", "SIGNED_OUT", "Live"]
 
 POLICY_VIOLATION = 1008
 _CLOSED = "this session was closed"
-_KEY_REPLACED = "the device key was replaced: create a session with the new one"
+KEY_REPLACED = "the device key was replaced: create a session with the new one"
+SIGNED_OUT = "the operator of this server has ended all sessions of this user: create a new one"
 
 
 class Live:
@@ -61,11 +62,11 @@ class Live:
             else:
                 connection.outbound.end(POLICY_VIOLATION, _CLOSED)
 
-    def end_login(self, login: str) -> None:
-        """End all connections of a login in lower case whose device key was replaced; their sessions are gone."""
+    def end_login(self, login: str, why: str = KEY_REPLACED) -> None:
+        """End all connections of a login in lower case, whose sessions are gone, such as for another device key."""
         for connection in list(self._by_login.get(login, ())):
             self.detach(connection)
-            connection.outbound.end(POLICY_VIOLATION, _KEY_REPLACED)
+            connection.outbound.end(POLICY_VIOLATION, why)
 
     def push(self, login: str, op: str, payload: Mapping[str, object], *, but_not: object = None) -> None:
         """Send an event to every live session of a login; it is encoded once, if anybody gets it.

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from shine_node.api.connection import Connection, Handler
+from shine_node.api.failed_logins import FailedLogins
 from shine_node.config import Config
 from shine_node.directory.lookup import Lookup
 from shine_node.directory.users import Users
@@ -28,16 +29,24 @@ class UserOperations:
 
     Args:
         vouches: whether a peer's word is enough for the first record of a login.
+        failed: counts the tokens that are wrong, and makes those wait who guess at it.
     """
 
     def __init__(
-        self, *, config: Config, users: Users, lookup: Lookup, vouches: Callable[[str, AccessRecord], bool]
+        self,
+        *,
+        config: Config,
+        users: Users,
+        lookup: Lookup,
+        vouches: Callable[[str, AccessRecord], bool],
+        failed: FailedLogins,
     ) -> None:
         self.config = config
         """In force now."""
         self._users = users
         self._lookup = lookup
         self._vouches = vouches
+        self._failed = failed
 
     @property
     def handlers(self) -> dict[str, Handler]:
@@ -60,8 +69,10 @@ class UserOperations:
         else:
             record = self._parse(payload)
         bch_limit = read_optional_number(payload, "bchLimit")
-        self._may_register(payload)
-        await self._users.add(record, must_be_new=True, local=unsigned, bch_limit=bch_limit)
+        self._may_register(connection, payload)
+        await self._users.add(
+            record, must_be_new=True, local=unsigned, bch_limit=bch_limit, brought_by=connection.address
+        )
         return {}
 
     async def set_user_access(self, connection: Connection, payload: dict[str, Any]) -> Mapping[str, object]:
@@ -73,8 +84,8 @@ class UserOperations:
         if self._users.get(record.key) is None:
             self._may_bring_first(connection, record, payload)
         elif self._users.comes_here(record):
-            self._may_register(payload)
-        return {"applied": await self._users.add(record)}
+            self._may_register(connection, payload)
+        return {"applied": await self._users.add(record, brought_by=connection.address)}
 
     async def get_user_access(self, connection: Connection, payload: dict[str, Any]) -> Mapping[str, object]:
         """Return all records of a user, from local knowledge only.
@@ -121,19 +132,21 @@ class UserOperations:
     def _may_bring_first(self, connection: Connection, record: AccessRecord, payload: dict[str, Any]) -> None:
         """Say who may make a login known by ``SetUserAccess``: a registration, or a peer that may vouch for it (§3)."""
         if self._comes_here(record):
-            self._may_register(payload)
+            self._may_register(connection, payload)
             return
         if connection.hello is not None and self._vouches(connection.hello.server_login, record):
             return
         raise Forbidden("the first record of a login must come from one of its own servers, or by AddUser")
 
-    def _may_register(self, payload: dict[str, Any]) -> None:
+    def _may_register(self, connection: Connection, payload: dict[str, Any]) -> None:
         registration = self.config.registration
         if registration.mode == "closed":
             raise RegistrationClosed("this server takes no registrations: ask its owner to add you")
         if registration.mode == "token":
             token = read_optional_text(payload, "registrationToken")
-            if not hmac.compare_digest(token.encode(), registration.token.encode()):
+            right = hmac.compare_digest(token.encode(), registration.token.encode())
+            # Who gives none does not guess: so a client finds out that one is wanted.
+            if not token or not self._failed.check_token(connection.address, right):
                 raise RegistrationClosed("this server takes registrations with its token only: ask its owner for it")
 
 

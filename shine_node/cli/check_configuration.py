@@ -12,6 +12,7 @@ from shine_node.peers.address import parse_endpoint, why_not_public
 __all__ = ["PRODUCERS"]
 
 ENDPOINT_PATH = "/ws"
+LEAST_TOKEN_CHARACTERS = 16
 
 
 def find_listening(situation: Situation) -> list[Finding]:
@@ -100,12 +101,25 @@ def find_registration(situation: Situation) -> list[Finding]:
     return findings or [Finding(Level.OK, "registration", registration.mode)]
 
 
+def find_registration_token(situation: Situation) -> list[Finding]:
+    """Look whether the token that lets people register could be guessed."""
+    registration = situation.config.registration
+    if registration.mode != "token" or len(registration.token) >= LEAST_TOKEN_CHARACTERS:
+        return []
+    text = (
+        f"registration.token has {len(registration.token)} characters, and who guesses it can register: give it"
+        f" {LEAST_TOKEN_CHARACTERS} or more, such as those of `openssl rand -base64 18`"
+    )
+    return [Finding(Level.WARNING, "registration", text)]
+
+
 PRODUCERS: tuple[Callable[[Situation], list[Finding]], ...] = (
     find_listening,
     find_own_url,
     find_peers,
     find_blocked,
     find_registration,
+    find_registration_token,
 )
 
 

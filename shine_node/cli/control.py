@@ -11,6 +11,7 @@ from typing import Any
 
 from shine_node.config import Config
 from shine_node.control.place import ControlError, connect_to, paths_to_ask
+from shine_node.control.recovery import STORE_FILE
 from shine_node.protocol.envelope import decode_answer, encode_request
 from shine_node.protocol.errors import ShineError
 
@@ -82,9 +83,24 @@ def _connect(config: Config, config_path: Path, seconds: float) -> socket.socket
     if closed is not None:
         raise ControlError(f"this user may not open {closed}: ask as the user that runs the node, or one of its group")
     raise NodeNotRunning(
-        f"the node does not run: nobody answers at {' or '.join(map(str, paths))}. Start it with"
-        f" `shine-node run --config {config_path}`, or `systemctl start shine-node` where it is a service"
+        f"nobody answers at {' or '.join(map(str, paths))}. Start the node with `shine-node run --config {config_path}`"
+        f", or `systemctl start shine-node` where it is a service{_if_moved(config)}"
     )
+
+
+def _if_moved(config: Config) -> str:
+    """Return what to think of where no node has used the data folder yet."""
+    folder = config.server.data_dir
+    try:
+        (folder / STORE_FILE).stat()
+    except FileNotFoundError:
+        return (
+            f". There is no store in {folder} yet: a node that runs while server.dataDir was changed answers at its"
+            " folder of before, and has to be restarted, or stopped there"
+        )
+    except OSError:  # this user may not look, or it is no folder: that says nothing
+        pass
+    return ""
 
 
 def _exchange(connection: socket.socket, line: bytes) -> bytes:

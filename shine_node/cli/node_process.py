@@ -19,7 +19,8 @@ __all__ = ["NodeFailed", "NodeProcess", "ReservedPort"]
 
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
-_LISTENING = re.compile(r"listening on (wss?://\S+)")
+_LISTENING = re.compile(r"listening on (wss?://[^\s\"]+)")
+"""A line of text, or the message of one that is JSON (``log.format``)."""
 _PROGRAM = "import sys; from shine_node.cli import main; sys.exit(main())"
 _FOLDER = str(Path(shine_node.__file__).resolve().parents[1])
 _LOG_LINES_SHOWN = 10
@@ -157,7 +158,7 @@ class NodeProcess:
             line = (await asyncio.wait_for(output.readline(), timeout)).decode("utf-8", "replace")
         except TimeoutError:
             raise NodeFailed(f"the node did not listen within {timeout:g} s:\n{self.log_tail()}") from None
-        found = _LISTENING.match(line)
+        found = _LISTENING.search(line)
         if found is None:
             raise NodeFailed(f"the node did not start; it said: {line.strip()}\n{self.log_tail()}")
         return found[1]

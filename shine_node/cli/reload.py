@@ -17,8 +17,9 @@ def add_parser(commands: SubCommands) -> None:
         "reload",
         help="let the running node read its configuration again",
         description="Lets the running node read its configuration and its certificate again, as SIGHUP does, and says"
-        " what has changed and what waits for a restart. Exit status: 0 done, 1 refused: all stays as it was,"
-        " 2 the node does not run, or cannot be asked.",
+        " what has changed and what waits for a restart. Exit status: 0 done; 1 the node has refused, such as for a"
+        " certificate that it cannot use; 2 a mistake in the configuration, or nobody answers: the node does not run,"
+        " or cannot be asked. With 1 and 2 all stays as it was.",
     )
     add_config_option(parser)
     parser.set_defaults(run=run)

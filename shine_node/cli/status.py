@@ -22,7 +22,8 @@ def add_parser(commands: SubCommands) -> None:
         help="show how the running node is",
         description="Shows the running node: what is not well first, then its store, its certificate, its queues, and"
         " its links to other servers. Exit status: 0 all is well, or nothing that its operator could do is left to do;"
-        " 1 there are warnings; 2 the node does not run, or cannot be asked: the message says which.",
+        " 1 there are warnings; 2 a mistake in the configuration, or nobody answers: the node does not run, or cannot"
+        " be asked: the message says which.",
     )
     add_config_option(parser)
     parser.add_argument("--json", action="store_true", help="all that the node says, as one JSON object")
@@ -86,7 +87,7 @@ def render(status: Mapping[str, Any]) -> Iterator[str]:
     yield f"node    {status['login']} at {status['url']}, version {status['version']}, up {up}"
     yield f"listen  {', '.join(status['listening'])}; {_count(status['connections'], 'connection')}"
     free = "" if store["diskFreeBytes"] is None else f", {_size(store['diskFreeBytes'])} free on its disk"
-    yield f"store   {store['path']}: {_count(store['users'], 'user')}, {_count(store['messages'], 'message')};"
+    yield f"store   {store['path']}: {_count(store['users'], 'user')}, {_copies(store['messages'])};"
     yield (
         f"        {_size(store['usedBytes'])} of {_size(store['mapBytes'])} in use ({store['usedShare']:.1%}),"
         f" file {_size(store['fileBytes'])}{free}"
@@ -98,6 +99,7 @@ def render(status: Mapping[str, Any]) -> Iterator[str]:
         f" {_count(queues['openDeliveries'], 'open delivery', 'open deliveries')},"
         f" {_count(queues['attempts'], 'attempt')} under way"
     )
+    yield from _since_start(status["sinceStart"])
     yield f"peers   {peers['known']} known, {_count(len(peers['links']), 'link')} of at most {peers['maxConnections']}"
     width = max((len(link["serverLogin"]) for link in peers["links"]), default=0)
     for link in peers["links"]:
@@ -110,6 +112,15 @@ def _backup(backup: Mapping[str, Any], now_ms: int) -> str:
     if backup["file"] is None:
         return f"none in {backup['folder']}"
     return f"{backup['file']}, {_span((now_ms - backup['madeAtMs']) // 1000)} ago, {_size(backup['fileBytes'])}"
+
+
+def _since_start(counts: Mapping[str, Any]) -> Iterator[str]:
+    tokens = f", {_count(counts['wrongTokens'], 'wrong token')}" if counts["wrongTokens"] else ""
+    logins = f"{_count(counts['failedLogins'], 'failed log-in')}, {counts['refusedLogins']} more not looked at"
+    yield f"since   its start: {_count(counts['registrations'], 'registration')}, {logins}{tokens}"
+    refused = [f"{count} by limits.{bound}" for bound, count in counts["refusedByLimits"].items() if count]
+    if refused:
+        yield f"        refused {', '.join(refused)}"
 
 
 def _certificate(certificate: Mapping[str, Any] | None) -> str:
@@ -157,6 +168,11 @@ def _size(number: int) -> str:
         if number >= unit:
             return f"{number / unit:.1f} {name}"
     return f"{number / KIB:.0f} KiB"
+
+
+def _copies(number: int) -> str:
+    """Return how much is stored: of a message between two users here both have a copy, and receipts are some too."""
+    return f"{_count(number, 'copy', 'copies')} of messages"
 
 
 def _count(number: int, name: str, names: str = "") -> str:

@@ -1,4 +1,4 @@
-"""``user add|list|show|resync``: the users of this server; they are added through the running node, or offline."""
+"""``user add|list|show|resync|sign-out``: the users of this server; the running node is asked, or its store opened."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 from shine_node.cli.common import OK, REFUSED, UNUSABLE, SubCommands, add_config_option, complain
 
 if TYPE_CHECKING:
-    from shine_node.config import Config
+    from shine_node.config import Config, LimitsConfig
     from shine_node.control.users import NewUser
+    from shine_node.store.environment import Store
+    from shine_node.store.usage import Used
     from shine_node.store.users import Registration
 
-__all__ = ["add_parser", "owner_problem", "run_add", "run_list", "run_resync", "run_show"]
+__all__ = ["add_parser", "owner_problem", "run_add", "run_list", "run_resync", "run_show", "run_sign_out"]
 
 MAX_RECORD_BYTES = 64 * 1024
 _KEYS = ("login", "solana_key", "blockchain_key", "device_key")
@@ -65,6 +67,17 @@ def add_parser(commands: SubCommands) -> None:
     whom.add_argument("login", nargs="?")
     whom.add_argument("--all", action="store_true", help="of every user who has another server")
     resync.set_defaults(run=run_resync)
+
+    leave = actions.add_parser(
+        "sign-out",
+        help="end all sessions of a user",
+        description="Ends all sessions of a user at this server, and their connections, whether the node runs or not:"
+        " such as for a device that was lost. Whoever has the device key can create a new session; a lost key is"
+        " replaced by the user, with the recovery key, which ends the sessions everywhere.",
+    )
+    add_config_option(leave)
+    leave.add_argument("login")
+    leave.set_defaults(run=run_sign_out)
 
 
 def run_add(arguments: argparse.Namespace) -> int:
@@ -125,9 +138,11 @@ def run_show(arguments: argparse.Namespace) -> int:
     """
     import orjson
 
+    from shine_node.clock import SystemClock
     from shine_node.config import load_config
     from shine_node.protocol.access import record_payload
     from shine_node.protocol.logins import check_login, login_key
+    from shine_node.store.usage import snapshot_usage
     from shine_node.store.users import get_records, get_registration
     from shine_node.store.view import view_store
 
@@ -136,17 +151,21 @@ def run_show(arguments: argparse.Namespace) -> int:
     with view_store(_store_file(config, must_exist=True)) as txn:
         registration = get_registration(txn, login)
         records = get_records(txn, login)
+        used = snapshot_usage(txn, login)
     if registration is None:
         complain(f"nobody is known here as {arguments.login}")
         return REFUSED
-    described = _described(registration, config.server.login)
+    described = {
+        **_described(registration, config.server.login),
+        **_used(used, config.limits, SystemClock().now_ms()),
+    }
     older = [record_payload(record) for record in records if record != registration.record]
     if arguments.json:
         print(orjson.dumps({**described, "history": older}, option=orjson.OPT_INDENT_2).decode())
         return OK
     servers = [f"{server.server_login} {server.url}" for server in registration.record.access_servers]
     for name, value in {**described, "accessServers": ", ".join(servers), "older records": len(older)}.items():
-        print(f"{name:<15} {'–' if value is None else value}")
+        print(f"{name:<17} {'–' if value is None else value}")
     return OK
 
 
@@ -163,6 +182,27 @@ def run_resync(arguments: argparse.Namespace) -> int:
     payload = {} if arguments.all else {"login": arguments.login}
     done = ask(config, arguments.config, "MarkUnsynced", payload)
     print(f"{done['settings']} settings and {done['messages']} messages go to the other server again")
+    return OK
+
+
+def run_sign_out(arguments: argparse.Namespace) -> int:
+    """End all sessions of a user, and print how many there were.
+
+    Raises:
+        ConfigError, StoreError, BadLogin, UserNotFound, AskRefused: nothing was ended; ControlError: the node that runs
+        could not be asked.
+    """
+    from shine_node.cli.control import NodeNotRunning, ask
+    from shine_node.config import load_config
+    from shine_node.protocol.logins import check_login, login_key
+
+    config = load_config(arguments.config)
+    login = login_key(check_login(arguments.login))
+    try:
+        count = ask(config, arguments.config, "SignOut", {"login": login})["sessions"]
+    except NodeNotRunning:
+        count = _sign_out_offline(config, login)
+    print(f"{login}: {count} {'session' if count == 1 else 'sessions'} ended")
     return OK
 
 
@@ -215,15 +255,9 @@ async def _add_offline(config: Config, new: NewUser) -> dict[str, object]:
     from shine_node.control.users import add_user
     from shine_node.crypto.pool import CryptoPool
     from shine_node.directory.users import Users
-    from shine_node.store.environment import Store, StoreError
     from shine_node.store.owner import note_owner
 
-    path, clock = _store_file(config, must_exist=False), SystemClock()
-    try:
-        store = Store(path, map_size=config.storage.map_size_mib * 2**20, now_ms=clock.now_ms())
-    except StoreError as error:
-        hint = "If that is the node, it is just starting or stopping: try again in a moment."
-        raise StoreError(f"{error}\n{hint}") from None
+    store, clock = _open_store(config, must_exist=False), SystemClock()
     crypto = CryptoPool(threads=1, max_queue=1)
     store.start()
     crypto.start()
@@ -234,6 +268,29 @@ async def _add_offline(config: Config, new: NewUser) -> dict[str, object]:
     finally:
         crypto.close()
         store.close()
+
+
+def _sign_out_offline(config: Config, login: str) -> int:
+    from shine_node.control.sessions import end_sessions
+
+    store = _open_store(config, must_exist=True)
+    try:
+        return store.write_now(lambda txn: end_sessions(txn, login))
+    finally:
+        store.close()
+
+
+def _open_store(config: Config, *, must_exist: bool) -> Store:
+    """Open the store of a node that does not run."""
+    from shine_node.clock import SystemClock
+    from shine_node.store.environment import Store, StoreError
+
+    path = _store_file(config, must_exist=must_exist)
+    try:
+        return Store(path, map_size=config.storage.map_size_mib * 2**20, now_ms=SystemClock().now_ms())
+    except StoreError as error:
+        hint = "If that is the node, it is just starting or stopping: try again in a moment."
+        raise StoreError(f"{error}\n{hint}") from None
 
 
 def _store_file(config: Config, *, must_exist: bool) -> Path:
@@ -302,6 +359,18 @@ def _standing(registration: Registration, own_login: str) -> str:
     if registration.local:
         return "local"
     return "served" if registration.record.names_server(own_login) else "known"
+
+
+def _used(used: Used, limits: LimitsConfig, now_ms: int) -> dict[str, object]:
+    """Return what a user has stored and sent today (UTC), and how much that may be: ``None`` is for no bound. Pure."""
+    from shine_node.store.usage import day_of
+
+    return {
+        "storedBytes": used.stored_bytes,
+        "maxStoredBytes": limits.max_stored_mib_per_user * 2**20 or None,
+        "messagesToday": used.sent if used.day == day_of(now_ms) else 0,
+        "maxMessagesPerDay": limits.max_messages_per_day or None,
+    }
 
 
 def _described(registration: Registration, own_login: str) -> dict[str, object]:

@@ -75,8 +75,8 @@ LIMITS = (
         "failedLogins",
         Number(0, 1000000),
         20,
-        "Log-ins from one address that may fail in ten minutes, a quarter of them of one user. Nobody else waits for "
-        "them. 0 is no limit.",
+        "Log-ins from one address that may fail in ten minutes, a quarter of them of one user; a wrong "
+        "registration.token counts as one. Nobody else waits for them. 0 is no limit.",
         reloads=True,
     ),
     Option(

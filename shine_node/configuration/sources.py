@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import stat
 import tomllib
@@ -12,7 +13,7 @@ from pathlib import Path
 from shine_node.configuration.lines import KeyPath, find_lines, line_of
 from shine_node.configuration.problems import ConfigError, Origin, Problem
 
-__all__ = ["MAX_FILE_BYTES", "Source", "read_sources", "source_files"]
+__all__ = ["MAX_FILE_BYTES", "Source", "find_early", "read_sources", "source_files"]
 
 MAX_FILE_BYTES = 256 * 1024
 _SUDO = "use sudo, or an account of the file's group"
@@ -63,6 +64,20 @@ def source_files(path: Path) -> list[Path]:
     if problems:
         raise ConfigError(problems)
     return files
+
+
+def find_early(path: Path, section: str, key: str) -> object:
+    """Return what the files say of an option of a section, whatever else is wrong in them; ``None`` where nothing.
+
+    The value is not checked. Files that cannot be read, or are no TOML, are passed over.
+    """
+    found: object = None
+    for file in _files(path, []):
+        with contextlib.suppress(ConfigError):
+            table = _read_source(file).table.get(section)
+            if isinstance(table, Mapping) and key in table:
+                found = table[key]
+    return found
 
 
 def _files(path: Path, problems: list[Problem]) -> list[Path]:

@@ -15,6 +15,7 @@ __all__ = [
     "LEAST_FREE_MIB",
     "NO_CREDENTIAL",
     "StoreReading",
+    "certificate_expired",
     "certificate_warnings",
     "clock_warnings",
     "comfortable_mib",
@@ -117,7 +118,7 @@ def certificate_warnings(not_after_ms: int | None, now_ms: int, *, handed_over: 
     if days >= LEAST_CERTIFICATE_DAYS:
         return []
     then = CREDENTIAL_ADVICE if handed_over else "its files are read again by themselves"
-    if not_after_ms <= now_ms:
+    if certificate_expired(not_after_ms, now_ms):
         return [f"the certificate has expired, nobody can connect: renew it; {then}"]
     return [f"the certificate expires in {days} days: renew it; {then}"]
 
@@ -138,6 +139,11 @@ def plain_warnings(url: str, exposed: Sequence[str], *, missing: bool) -> list[s
             " reach it: set server.tlsCert and server.tlsKey, or listen on 127.0.0.1 with a proxy in front of it"
         ]
     return []
+
+
+def certificate_expired(not_after_ms: int | None, now_ms: int) -> bool:
+    """Say whether a certificate has ended; ``None`` is for no certificate."""
+    return not_after_ms is not None and not_after_ms <= now_ms
 
 
 def clock_warnings(synchronised: bool | None) -> list[str]:

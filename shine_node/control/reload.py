@@ -16,6 +16,9 @@ __all__ = ["BadConfiguration", "Reloader"]
 
 log = logging.getLogger(__name__)
 
+CERTIFICATE, AUTHORITIES = "certificate", "authorities"
+"""What may have changed without a setting that did: the node's own certificate, and those that peers are checked by."""
+
 _TLS = ("server.tlsCert", "server.tlsKey")
 
 
@@ -32,8 +35,11 @@ class Reloader:
         path: the configuration file; ``None`` where the node was not started from one: then only the certificate is
             read.
         running: returns the configuration in force.
-        read_certificate: reads a certificate and its key, or raises a ``ShineError`` that says what is wrong, and
-            nothing has changed then; ``None`` for a node that has none.
+        read_certificate: reads a certificate and its key, and says what has changed by it, empty if nothing has; or
+            raises a ``ShineError`` that says what is wrong, and nothing has changed then; ``None`` for a node that has
+            none.
+        read_authorities: reads those that peers are checked against, or raises a ``ShineError``; it returns what
+            brings them into force and says whether they are others than before.
         apply: brings a configuration into force; it cannot fail.
     """
 
@@ -42,23 +48,26 @@ class Reloader:
         *,
         path: Path | None,
         running: Callable[[], Config],
-        read_certificate: Callable[[Path, Path], None] | None,
+        read_certificate: Callable[[Path, Path], str] | None,
+        read_authorities: Callable[[], Callable[[], bool]],
         apply: Callable[[Config], None],
     ) -> None:
         self._path = path
         self._running = running
         self._read_certificate = read_certificate
+        self._read_authorities = read_authorities
         self._apply = apply
         self._turn = asyncio.Lock()
 
     async def reload(self, payload: Mapping[str, Any]) -> dict[str, object]:
         """Read anew, and say in the log and in the answer what has changed and what waits for a restart.
 
-        No member of the payload counts.
+        No member of the payload counts. What has changed is in the log at every level.
 
         Returns:
-            ``changed`` and ``needRestart``: the names of settings that differ from those of before; ``values``: what
-            each was and is, of a secret only that it changed.
+            ``changed`` and ``needRestart``: the names of settings that differ from those of before, in ``changed`` also
+            ``certificate`` and ``authorities`` where the files hold others; ``values``: what each was and is, of a
+            secret only that it changed.
 
         Raises:
             BadConfiguration: with all mistakes; nothing has changed.
@@ -67,16 +76,18 @@ class Reloader:
             try:
                 plan = await self._plan()
                 server = plan.config.server
+                authorities = self._read_authorities()
                 if self._read_certificate is not None and server.tls_cert is not None and server.tls_key is not None:
-                    self._read_certificate(server.tls_cert, server.tls_key)
+                    plan = _with_other(plan, CERTIFICATE, self._read_certificate(server.tls_cert, server.tls_key))
             except ShineError as error:
                 log.error("nothing was reloaded, all stays as it is: %s", error)
                 raise BadConfiguration(str(error)) from None
             self._apply(plan.config)
-        log.info(
-            "reloaded; changed: %s; for a restart: %s",
-            plan.describe(plan.changed),
-            plan.describe(plan.need_restart),
+            if authorities():
+                plan = _with_other(plan, AUTHORITIES, "others than before")
+        _say(
+            f"reloaded; changed: {plan.describe(plan.changed)}; for a restart: {plan.describe(plan.need_restart)}",
+            always=bool(plan.changed),
         )
         return {
             "changed": list(plan.changed),
@@ -98,6 +109,24 @@ class Reloader:
         if self._path is None:
             return Reload(running, (), (), {})
         return _keep_kind(running, plan_reload(running, await asyncio.to_thread(load_config, self._path)))
+
+
+def _with_other(plan: Reload, name: str, change: str) -> Reload:
+    """Name something that has changed, or nothing where ``change`` is empty."""
+    if not change:
+        return plan
+    return plan._replace(changed=(*plan.changed, name), values={**plan.values, name: change})
+
+
+def _say(text: str, *, always: bool) -> None:
+    """Write a line for information; ``always`` also where the level in force leaves such lines out.
+
+    What an operator has changed must be found in the log afterwards, or ``log.level`` itself would hide it.
+    """
+    if always:
+        log.handle(log.makeRecord(log.name, logging.INFO, __file__, 0, text, (), None, extra={"always": True}))
+    else:
+        log.info("%s", text)
 
 
 def _keep_kind(running: Config, plan: Reload) -> Reload:

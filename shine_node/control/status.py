@@ -19,6 +19,7 @@ from shine_node.control.health import (
     DAY_MS,
     LEAST_FREE_MIB,
     StoreReading,
+    certificate_expired,
     certificate_warnings,
     clock_warnings,
     comfortable_mib,
@@ -43,6 +44,8 @@ log = logging.getLogger(__name__)
 WATCH_SECONDS = 60
 BACKUP_SECONDS = 5
 """How long the disk of the backups may take to say which there are."""
+REMIND_SECONDS = 86_400.0
+"""What stays as it is is told again after so long: a log is kept for some weeks, and read by who looks at its end."""
 
 
 class Gauges(NamedTuple):
@@ -67,6 +70,10 @@ class Gauges(NamedTuple):
     """How the sync sessions with a peer have ended."""
     problems: Callable[[], Sequence[str]]
     """What else is not well, in words that say what to do."""
+    since_start: Callable[[], Mapping[str, object]]
+    """Counts of what has come to users and strangers since the start."""
+    refused_news: Callable[[], str]
+    """What the bounds of users have refused since it was called last, empty if nothing."""
 
 
 class Status:
@@ -133,6 +140,7 @@ class Status:
                 "maxConnections": peers.max_connections,
                 "links": [_link(peer, gauges.sessions(peer.server_login)) for peer in peers.peers],
             },
+            "sinceStart": dict(gauges.since_start()),
             "certificate": None
             if not_after_ms is None
             else {"notAfterMs": not_after_ms, "daysLeft": (not_after_ms - now_ms) // DAY_MS},
@@ -173,23 +181,30 @@ class Status:
         return plain_warnings(server.url, exposed, missing=self._missing)
 
     async def watch(self) -> None:
-        """Look at the store every ``WATCH_SECONDS``, until cancelled, and warn once when it or its disk fills up.
+        """Look at the store and the certificate every ``WATCH_SECONDS``, until cancelled.
 
-        What a command that was killed has kept from being used again is let go of.
+        It warns when the store or its disk fills up or the certificate nears its end, and each day while that lasts;
+        of a certificate that has ended it says so at the next look. What a command that was killed has kept from being
+        used again is let go of. What the bounds of users have refused meanwhile is told in one line.
         """
-        told: set[str] = set()
+        told: dict[str, float] = {}
         while True:
             self._store.free_dead_readers()
             now = store_warnings(read_store(self._store, self._comfortable()))
             now.pop("trouble", None)  # the store has logged it
-            for warning in certificate_warnings(
-                self._gauges.certificate(), self._clock.now_ms(), handed_over=self._handed_over()
-            ):
-                now["certificate"] = warning
+            not_after_ms, now_ms = self._gauges.certificate(), self._clock.now_ms()
+            expired = certificate_expired(not_after_ms, now_ms)
+            for warning in certificate_warnings(not_after_ms, now_ms, handed_over=self._handed_over()):
+                now["certificate expired" if expired else "certificate expires"] = warning
             now.update(("plain", warning) for warning in self._plain())
-            for about in now.keys() - told:
-                log.warning("%s", now[about])
-            told = set(now)
+            at = self._clock.monotonic()
+            told = {about: told_at for about, told_at in told.items() if about in now}
+            for about, warning in now.items():
+                if at - told.get(about, -REMIND_SECONDS) >= REMIND_SECONDS:
+                    log.log(logging.ERROR if about == "certificate expired" else logging.WARNING, "%s", warning)
+                    told[about] = at
+            if refused := self._gauges.refused_news():
+                log.warning("bounds of users have refused within the last %d s: %s", WATCH_SECONDS, refused)
             await self._clock.sleep(WATCH_SECONDS)
 
 

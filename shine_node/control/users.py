@@ -74,6 +74,8 @@ async def add_user(users: Users, new: NewUser) -> dict[str, object]:
     """
     record = new.record
     known = users.get(record.key) is not None
-    applied = await users.add(record, must_be_new=new.local, local=new.local, bch_limit=new.bch_limit)
+    applied = await users.add(
+        record, must_be_new=new.local, local=new.local, bch_limit=new.bch_limit, brought_by="its operator"
+    )
     served = record.names_server(users.own_login)
     return {"login": record.login, "known": known, "applied": applied, "servedHere": served}

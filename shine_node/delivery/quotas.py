@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeVar
 from shine_node.clock import Clock
 from shine_node.config import LimitsConfig
 from shine_node.delivery.rates import Rates
+from shine_node.delivery.refused import Refused
 from shine_node.protocol.errors import Forbidden, RateLimited, StorageFull
 from shine_node.store.blocks import blocks
 from shine_node.store.environment import Store, Transaction
@@ -50,6 +51,7 @@ class Quotas:
     def __init__(self, *, limits: LimitsConfig, store: Store, clock: Clock) -> None:
         self.limits = limits
         """In force now."""
+        self.refused = Refused()
         self._store = store
         self._clock = clock
         self._messages: Rates[tuple[str, str]] = Rates(MAX_SENDERS)
@@ -79,6 +81,7 @@ class Quotas:
         if not most or grows <= 0:
             return
         if read_usage(txn, key.owner).stored_bytes + grows > most:
+            self.refused.count("maxStoredMiBPerUser", key.owner)
             raise StorageFull(f"the messages of {key.owner} take all the room that one user has here")
 
     def check_day(self, txn: Transaction, key: ItemKey, now_ms: int) -> None:
@@ -92,6 +95,7 @@ class Quotas:
             return
         used, today = read_usage(txn, key.owner), day_of(now_ms)
         if used.day == today and used.sent >= most:
+            self.refused.count("maxMessagesPerDay", key.owner)
             wait_ms = (today + 1) * DAY_MS - now_ms
             raise RateLimited(f"this server takes {most} messages a day from one user", {"retryAfterMs": wait_ms})
 
@@ -113,7 +117,11 @@ class Quotas:
         most = self.limits.max_messages_per_day * REFERENCES_A_MESSAGE
         if most and key.kind is not Kind.MESSAGE:
             text = f"this server takes {most} receipts and tombstones a day from one user"
-            self._count(self._references_of_day, key.owner, most, DAY_MS / 1000, text)
+            try:
+                self._count(self._references_of_day, key.owner, most, DAY_MS / 1000, text)
+            except RateLimited:
+                self.refused.count("maxMessagesPerDay", key.owner)
+                raise
 
     def count_received(self, key: ItemKey) -> None:
         """Count what a sender has for a recipient, or refuse it; notes to oneself are not counted.
@@ -129,7 +137,11 @@ class Quotas:
         if key.kind is not Kind.MESSAGE:
             rates, what, most = self._references, "receipts and tombstones", most * REFERENCES_A_MESSAGE
         text = f"too many {what} from {key.peer} to {key.owner}: send this one later"
-        self._count(rates, (key.peer, key.owner), most, SECONDS, text)
+        try:
+            self._count(rates, (key.peer, key.owner), most, SECONDS, text)
+        except RateLimited:
+            self.refused.count("messagesPerMinutePerSender", key.peer)
+            raise
 
     def _count(self, rates: Rates[K], who: K, most: int, seconds: float, text: str) -> None:
         now = self._clock.monotonic()

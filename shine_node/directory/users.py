@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from shine_node.clock import Clock
 from shine_node.crypto.pool import CryptoPool
 from shine_node.protocol.access import AccessRecord, AccessServer, User, check_standing, is_newer, signed_text
@@ -25,6 +27,8 @@ from shine_node.store.users import (
 
 __all__ = ["TooManyUsers", "Users"]
 
+log = logging.getLogger(__name__)
+
 MAX_CACHED = 10_000
 MAX_STRANGERS = 100_000
 """Users of other servers that are known here: whoever makes up logins shall not fill the disk with them."""
@@ -45,6 +49,8 @@ class Users:
 
     def __init__(self, *, store: Store, crypto: CryptoPool, clock: Clock, own_login: str) -> None:
         self.own_login = own_login.lower()
+        self.registrations = 0
+        """How many have become users of this server since the start."""
         self._store = store
         self._crypto = crypto
         self._clock = clock
@@ -98,9 +104,15 @@ class Users:
             return find_logins(txn, prefix, limit)
 
     async def add(
-        self, record: AccessRecord, *, must_be_new: bool = False, local: bool = False, bch_limit: int | None = None
+        self,
+        record: AccessRecord,
+        *,
+        must_be_new: bool = False,
+        local: bool = False,
+        bch_limit: int | None = None,
+        brought_by: str = "",
     ) -> bool:
-        """Check a record whose fields are right, and store it.
+        """Check a record whose fields are right, and store it; the log has whoever becomes a user here.
 
         Whether the sender may bring it is the caller's to say.
 
@@ -108,6 +120,7 @@ class Users:
             must_be_new: refuse a login that is known.
             local: an unsigned registration of this server alone.
             bch_limit: bytes of the user's chain, kept with the record.
+            brought_by: the address that it came from, for the log.
 
         Returns:
             Whether it is now the newest record.
@@ -125,8 +138,12 @@ class Users:
         check_standing(record, known=known and known.record, now_ms=self._clock.now_ms())
         if not local and await self._crypto.verify([(record.solana_key, signed_text(record), record.signature)]) == 0:
             raise BadSignature("the record is not signed by its root key")
+        comes_here = self.comes_here(record)
         applied = await self._store.write(lambda txn: self._put(txn, record, must_be_new, local, bch_limit))
         self._cache.pop(record.key, None)
+        if applied and comes_here:
+            self.registrations += 1
+            log.info("%s is a user of this server now%s", record.login, f", from {brought_by}" if brought_by else "")
         return applied
 
     def _put(

@@ -112,14 +112,25 @@ class Pool:
         if self._resolver is not None:
             self._resolver.close()
 
-    def reload_authorities(self) -> None:
-        """Read ``ca_file`` and the system's authorities again, for the connections that are opened from now on.
+    def read_authorities(self) -> Callable[[], bool]:
+        """Read ``ca_file`` and the system's authorities again, and change nothing yet.
+
+        Returns:
+            What brings them into force, for the connections that are opened from then on, and says whether they are
+            others than before; of the system's alone it says that they are not.
 
         Raises:
             DialFailed: ``ca_file`` cannot be used; those of before stay.
         """
-        if self._dialer is not None:
-            self._dialer.tls = self._read_authorities()
+        read = self._read_authorities()
+
+        def bring_into_force() -> bool:
+            if self._dialer is None:
+                return False
+            before, self._dialer.tls = self._dialer.tls, read
+            return before is not None and read is not None and _authorities(before) != _authorities(read)
+
+        return bring_into_force
 
     def _read_authorities(self) -> ssl.SSLContext | None:
         """Read ``ca_file``, so that a mistake is told at once; those of the system alone can wait."""
@@ -381,3 +392,7 @@ class Pool:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _authorities(context: ssl.SSLContext) -> set[bytes]:
+    return set(context.get_ca_certs(binary_form=True))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from shine_node.store.layout import ItemKey, Row
 
-__all__ = ["Change", "ItemChange", "KeyChange", "Watch"]
+__all__ = ["Change", "ItemChange", "KeyChange", "SignOut", "Watch"]
 
 
 class ItemChange(NamedTuple):
@@ -30,7 +30,13 @@ class KeyChange(NamedTuple):
     login: str
 
 
-Change = ItemChange | KeyChange
+class SignOut(NamedTuple):
+    """The operator has ended all sessions of a user; the login in lower case."""
+
+    login: str
+
+
+Change = ItemChange | KeyChange | SignOut
 
 Watch = Callable[[Sequence[Change]], None]
 """Is told, in the event loop, all changes in the order of their commits."""

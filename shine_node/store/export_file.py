@@ -38,8 +38,11 @@ def read_header(stream: BinaryIO) -> Header:
     Raises:
         ExportError: it is none, or of a later version of this program.
     """
+    first = _read_line(stream, 1)
+    if not first:
+        raise ExportError("there is nothing in it: an export that failed, or was not begun, leaves such a file")
     try:
-        line = parse_line(_read_line(stream, 1))
+        line = parse_line(first)
         if line["type"] != "header" or line.get("format") != FORMAT:
             raise BadFields("this is not the header of an export")
         version, schema = line.get("version"), line.get("schema")

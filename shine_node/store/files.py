@@ -21,11 +21,13 @@ __all__ = [
     "StoreDamaged",
     "StoreError",
     "StoreGone",
+    "StoreOutOfReach",
     "StoreSuspect",
     "StoreUnsuitable",
     "examine_file",
     "is_damage",
     "is_disk_full",
+    "needs_owner",
     "open_environment",
     "opening_error",
     "take_lock",
@@ -44,10 +46,17 @@ _DAMAGE = (
     lmdb.BadTxnError,
 )
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_LASTING = frozenset(
+    {errno.EACCES, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EPERM, errno.EROFS}
+)
 
 
 class StoreError(ShineError):
     """The store cannot be opened; the text says what to do."""
+
+
+class StoreOutOfReach(StoreError):
+    """The folder of the store is not there, or not this user's to write: to start again does not help."""
 
 
 class StoreUnsuitable(StoreError):
@@ -102,6 +111,11 @@ class StoreGone(StoreDamaged):
         return StoreGone(self.path, f"{self.reason}; {why}", remembered=self._remembered)
 
 
+def needs_owner(error: OSError) -> bool:
+    """Say whether something fails until somebody has mended it, unlike a disk that is full or does not answer. Pure."""
+    return error.errno in _LASTING
+
+
 def take_lock(path: Path) -> int:
     """Take the lock that keeps a second process off a store; the system frees it when this process ends.
 
@@ -114,7 +128,8 @@ def take_lock(path: Path) -> int:
     try:
         descriptor = os.open(path.with_name(path.name + ".pid"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise StoreError(f"{path.parent} cannot be written ({error.strerror}): create it, or fix its owner") from None
+        text = f"{path.parent} cannot be written ({error.strerror}): create it, or fix its owner"
+        raise (StoreOutOfReach if needs_owner(error) else StoreError)(text) from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -8,6 +8,7 @@ import orjson
 
 from shine_node.protocol.session_errors import SessionOfAnotherUser
 from shine_node.protocol.sessions import Session, session_not_found
+from shine_node.store.changes import SignOut
 from shine_node.store.environment import Transaction
 from shine_node.store.layout import Table
 from shine_node.store.unreadable import UnreadableRow
@@ -21,6 +22,7 @@ __all__ = [
     "get_session",
     "list_sessions",
     "renew_session",
+    "sign_out",
 ]
 
 SESSION_ID_CHARACTERS = 43
@@ -116,7 +118,7 @@ def close_session(txn: Transaction, session_id: str, *, login: str) -> None:
 
 
 def close_sessions(txn: Transaction, login: str) -> None:
-    """Remove all sessions of a login in lower case, because the device key that made them is replaced."""
+    """Remove all sessions of a login in lower case, such as when the device key that made them is replaced."""
     prefix = _owner_prefix(login)
     for key in list(txn.scan_keys(Table.SESSIONS_OF_USER, prefix=prefix)):  # also of those that cannot be read
         txn.delete(Table.SESSIONS_OF_USER, key)
@@ -133,6 +135,18 @@ def _decode(session_id: str, value: bytes) -> Session:
     if any(type(field) is not kind for field, kind in zip(session, kinds, strict=True)):
         raise UnreadableRow("a session", value)
     return session
+
+
+def sign_out(txn: Transaction, login: str) -> int:
+    """Remove all sessions of a login in lower case, and have its connections end once that is on disk.
+
+    Returns:
+        How many there were.
+    """
+    count = len(list_sessions(txn, login))
+    close_sessions(txn, login)
+    txn.changes.append(SignOut(login))
+    return count
 
 
 def _put(txn: Transaction, session: Session) -> None:

@@ -45,6 +45,7 @@ __all__ = [
     "encode_used",
     "read_usage",
     "rows_reach",
+    "snapshot_usage",
     "usage_rows",
 ]
 
@@ -143,6 +144,11 @@ def read_usage(txn: Transaction, owner: str) -> Used:
     if owner not in txn.usage.written:
         used = used.plus(txn.committed_usage().added.get(owner, NOTHING))
     return used.plus(txn.usage.added.get(owner, NOTHING))
+
+
+def snapshot_usage(txn: Transaction, owner: str) -> Used:
+    """Return the same from a snapshot of a store that another process may have open; some items are added up for it."""
+    return _read_row(txn, owner)[0].plus(_load_tail(txn).added.get(owner, NOTHING))
 
 
 def add_item(txn: Transaction, owner: str, *, size: int, now_ms: int, sent: bool) -> None:

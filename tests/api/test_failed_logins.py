@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from shine_node.api.failed_logins import LINE_SECONDS, MAX_LINES, FailedLogins
 from shine_node.client.identity import Identity
+from shine_node.config import config_from_mapping
 from shine_node.protocol.access import record_payload
 from tests.api.talk import Talk, node
 from tests.support.clock import ManualClock
 from tests.support.nodes import LocalServer, run
 
+CONFIG = config_from_mapping({"server": {"login": "home", "url": "wss://home.example/ws"}})
 ALICE = Identity.generate("alice")
 HOME, ELSEWHERE, NEIGHBOUR = "198.51.100.7", "203.0.113.9", "2001:db8:1:2::3"
 
@@ -103,3 +109,78 @@ def test_this_machine_itself_is_not_counted_nor_anybody_where_there_is_no_limit(
                     assert (await fails(talk))[0] == 422
 
     run(story())
+
+
+def test_the_log_has_each_address_that_is_shut_out_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async with node(tmp_path, limits={"failedLogins": 4}) as server:
+            for address in (HOME, ELSEWHERE, NEIGHBOUR):
+                async with await at(server, address) as talk:
+                    for number in range(7):
+                        await fails(talk, f"user{number}")
+            failed = server.node._failed_logins
+            assert (failed.failed, failed.refused) == (12, 9)
+
+    run(story())
+    assert lines(caplog) == [
+        f"log-ins from {address} are refused for a while: too many have failed (limits.failedLogins)"
+        for address in (HOME, ELSEWHERE, NEIGHBOUR)
+    ]
+
+
+def test_tokens_that_are_wrong_count_and_the_log_has_who_guesses(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        clock = ManualClock(1_774_700_600_000)
+        registration = {"mode": "token", "token": "a long and good token"}
+        async with node(tmp_path, clock=clock, limits={"failedLogins": 3}, registration=registration) as server:
+            record = record_payload(ALICE.access_record([server.access], time_ms=clock.now_ms() - 1000))
+            async with await at(server, ELSEWHERE) as stranger, await at(server, HOME) as alice:
+                for _ in range(5):
+                    assert (await stranger.refused("AddUser", record))[0] == 403, "it asks whether one is wanted"
+                for op in ("AddUser", "SetUserAccess", "AddUser"):
+                    guess = record | {"registrationToken": "geheim"}
+                    assert await stranger.refused(op, guess) == (403, "REGISTRATION_CLOSED")
+                right = record | {"registrationToken": "a long and good token"}
+                answer = await stranger.ask("AddUser", right)
+                assert (answer["status"], answer["error"]) == (429, "RATE_LIMITED"), "nor is a right one looked at"
+                assert answer["payload"]["retryAfterMs"] > 0
+                assert (await stranger.refused("AuthChallenge", {"login": "alice"}))[0] == 429
+                await alice.succeed("AddUser", right)
+            failed = server.node._failed_logins
+            assert (failed.wrong_tokens, failed.failed, failed.refused) == (3, 0, 2)
+            assert server.node.users.registrations == 1
+
+    caplog.set_level(logging.INFO, "shine_node.directory.users")
+    run(story())
+    assert lines(caplog) == [
+        f"a wrong token for a registration came from {ELSEWHERE}",
+        f"log-ins from {ELSEWHERE} are refused for a while: too many have failed (limits.failedLogins)",
+    ]
+    assert [r.message for r in caplog.records if r.name == "shine_node.directory.users"] == [
+        f"alice is a user of this server now, from {HOME}"
+    ]
+    assert "geheim" not in caplog.text and "good token" not in caplog.text
+
+
+def test_who_has_many_addresses_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    failed = FailedLogins(replace(CONFIG.limits, failed_logins=100), clock)
+
+    def guess() -> None:
+        for number in range(2 * MAX_LINES):
+            for _ in range(2):
+                assert not failed.check_token(f"10.0.0.{number}", False)
+
+    guess()
+    assert len(lines(caplog)) == MAX_LINES
+    run(clock.advance(LINE_SECONDS + 1))
+    guess()
+    assert len(lines(caplog)) == 2 * MAX_LINES
+    assert failed.wrong_tokens == 8 * MAX_LINES
+    assert failed.check_token("127.0.0.1", True)
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.message for record in caplog.records if record.name == "shine_node.api.failed_logins"]

@@ -11,6 +11,7 @@ from shine_node.cli.check_configuration import (
     find_own_url,
     find_peers,
     find_registration,
+    find_registration_token,
 )
 from shine_node.cli.findings import Level, Situation
 from shine_node.config import config_from_mapping
@@ -120,3 +121,19 @@ def test_registration(registration, expected):
     findings = find_registration(situation(registration=registration))
     assert levels(findings) == expected
     assert not any("geheim" in finding.text for finding in findings)
+
+
+@pytest.mark.parametrize(
+    ("registration", "expected"),
+    [
+        ({"mode": "token", "token": "geheim"}, [Level.WARNING]),
+        ({"mode": "token", "token": "x" * 15}, [Level.WARNING]),
+        ({"mode": "token", "token": "x" * 16}, []),
+        ({"token": "geheim"}, []),
+        ({"mode": "open"}, []),
+    ],
+)
+def test_a_token_that_could_be_guessed(registration, expected):
+    findings = find_registration_token(situation(registration=registration))
+    assert levels(findings) == expected
+    assert not any("geheim" in finding.text or "xxx" in finding.text for finding in findings)

@@ -97,16 +97,22 @@ def test_no_node_runs(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
 
     path = asking.data / "control.sock"
     start = (
-        f"Start it with `shine-node run --config {asking.config_path}`,"
+        f"Start the node with `shine-node run --config {asking.config_path}`,"
         " or `systemctl start shine-node` where it is a service"
     )
-    assert complaint() == f"the node does not run: nobody answers at {path}. {start}"
+    moved = (
+        f". There is no store in {asking.data} yet: a node that runs while server.dataDir was changed answers at its"
+        " folder of before, and has to be restarted, or stopped there"
+    )
+    assert complaint() == f"nobody answers at {path}. {start}{moved}"
     asking.data.write_text("no folder")
-    assert complaint() == f"the node does not run: nobody answers at {path}. {start}"
+    assert complaint() == f"nobody answers at {path}. {start}"
     asking.data.unlink()
     asking.data.mkdir()
     left = Place(path, asking.data)
-    assert complaint() == f"the node does not run: nobody answers at {path}. {start}"
+    assert complaint() == f"nobody answers at {path}. {start}{moved}"
+    (asking.data / "shine.mdb").touch()
+    assert complaint() == f"nobody answers at {path}. {start}"
     left.leave()
     monkeypatch.setenv("RUNTIME_DIRECTORY", "/nowhere")
     assert f"nobody answers at /nowhere/control.sock or {path}." in complaint()

@@ -50,5 +50,5 @@ def test_what_has_changed_and_what_waits(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_no_node_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["reload", "--config", str(write_config(tmp_path))]) == 2
-    assert "the node does not run" in capsys.readouterr().err
+    assert "nobody answers at" in capsys.readouterr().err
     assert run_command(["reload", "--config", str(tmp_path / "none.toml")]) == 2

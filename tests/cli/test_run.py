@@ -1,3 +1,5 @@
+import asyncio
+import json
 import logging
 import sys
 
@@ -26,6 +28,25 @@ def test_a_wrong_configuration_starts_nothing(tmp_path):
     assert not (tmp_path / "data").exists()
 
 
+def test_where_the_log_is_json_mistakes_are_too_and_so_is_the_place_where_it_listens(tmp_path):
+    text = '[log]\nformat = "json"\n[storage]\nmapSizeMiB = 7\nsyncCommits = 3'
+    found = run_program("run", "--config", write_config(tmp_path, text))
+    assert (found.returncode, found.stdout) == (2, "")
+    lines = [json.loads(line) for line in found.stderr.splitlines()]
+    assert len(lines) == 2 and {line["level"] for line in lines} == {"critical"}
+    assert any("storage.mapSizeMiB = 7 is out of range" in line["message"] for line in lines)
+
+    async def story():
+        config = write_config(tmp_path, '[log]\nformat = "json"')
+        node = await NodeProcess.start(config)
+        assert node.url.startswith("ws://127.0.0.1:") and node.url.endswith("/ws")
+        assert await asyncio.to_thread(run_command, ["status", "--config", str(config)]) == 0
+        await node.stop()
+        assert all(json.loads(line)["level"] for line in node.log_tail(1000).splitlines())
+
+    run(story())
+
+
 def test_without_a_file_it_says_how_to_get_one(tmp_path):
     found = run_program("run", "--config", tmp_path / "none.toml")
     assert found.returncode == 2 and "`shine-node init` writes one" in found.stderr
@@ -34,7 +55,7 @@ def test_without_a_file_it_says_how_to_get_one(tmp_path):
 @pytest.mark.usefixtures("kept_process")
 def test_what_keeps_the_node_from_starting(tmp_path):
     (tmp_path / "data").write_text("no folder")
-    assert run_command(["run", "--config", str(write_config(tmp_path))]) == 1
+    assert run_command(["run", "--config", str(write_config(tmp_path))]) == 2
 
 
 def test_it_listens_until_it_is_told_to_stop(tmp_path):

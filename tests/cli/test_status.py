@@ -65,6 +65,13 @@ def status_of(
         },
         "backup": {"folder": "/backups", "file": None, "madeAtMs": 0, "fileBytes": 0},
         "peers": {"atMs": NOW_MS, "known": 5, "maxConnections": 256, "links": list(links)},
+        "sinceStart": {
+            "registrations": 2,
+            "failedLogins": 1,
+            "refusedLogins": 0,
+            "wrongTokens": 0,
+            "refusedByLimits": {"maxStoredMiBPerUser": 0, "maxMessagesPerDay": 0},
+        },
         "certificate": {"notAfterMs": NOW_MS, "daysLeft": 62},
         "clock": {"nowMs": NOW_MS, "synchronised": True},
         "warnings": list(warnings),
@@ -85,11 +92,12 @@ def test_how_it_reads() -> None:
         "",
         "node    home at wss://home.example/ws, version 1.2.3, up 1 d 1 h",
         "listen  ws://127.0.0.1:7070/ws, ws://[::1]:7070/ws; 1 connection",
-        "store   /data/shine.mdb: 1 user, 12 messages;",
+        "store   /data/shine.mdb: 1 user, 12 copies of messages;",
         "        98 KiB of 1.0 GiB in use (0.0%), file 2.9 MiB, 8.0 GiB free on its disk",
         "backup  none in /backups",
         "certif. valid for 62 days; clock kept right",
         "queues  2 for signatures, 3 for the disk; 4 open deliveries, 1 attempt under way",
+        "since   its start: 2 registrations, 1 failed log-in, 0 more not looked at",
         "peers   5 known, 2 links of at most 256",
         "  friend  connected for 1 h 6 min   queue 1/2/3  40 succeeded, 0 failed, 5 timed out",
         "  bo      pause, never seen         queue 0/0/0  0 succeeded, 3 failed, 0 timed out; last error: refused",
@@ -105,6 +113,7 @@ def test_how_it_reads() -> None:
         "backup  none in /backups",
         "certif. valid for 62 days; clock kept right",
         "queues  2 for signatures, 3 for the disk; 4 open deliveries, 1 attempt under way",
+        "since   its start: 2 registrations, 1 failed log-in, 0 more not looked at",
         "peers   5 known, 0 links of at most 256",
         "",
         "all is well",
@@ -144,6 +153,14 @@ def test_how_sessions_with_a_peer_have_ended(changes: dict[str, Any], says: str)
     assert list(render(status_of(link("friend", lastError="x", **changes))))[8].endswith(says)
 
 
+def test_what_came_to_strangers_and_users() -> None:
+    counts = {"registrations": 1, "failedLogins": 40, "refusedLogins": 300, "wrongTokens": 1}
+    refused = {"maxStoredMiBPerUser": 0, "maxMessagesPerDay": 7, "messagesPerMinutePerSender": 2}
+    lines = list(render({**status_of(), "sinceStart": {**counts, "refusedByLimits": refused}}))
+    at = lines.index("since   its start: 1 registration, 40 failed log-ins, 300 more not looked at, 1 wrong token")
+    assert lines[at + 1] == "        refused 7 by limits.maxMessagesPerDay, 2 by limits.messagesPerMinutePerSender"
+
+
 def test_two_nodes_that_have_synced_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async def story() -> None:
         async with servers(ServerProcess, tmp_path, "friend") as [friend]:
@@ -176,10 +193,16 @@ def test_a_node_that_is_well(tmp_path: Path, capsys: pytest.CaptureFixture[str])
                 lines = lines[2:]
             assert lines[0].startswith(f"node    home at wss://home.example/ws, version {__version__}, up ")
             assert lines[1] == f"listen  {node.url}; 0 connections"
-            assert lines[2] == f"store   {tmp_path / 'data' / 'shine.mdb'}: 0 users, 0 messages;"
+            assert lines[2] == f"store   {tmp_path / 'data' / 'shine.mdb'}: 0 users, 0 copies of messages;"
             assert lines[-1] == "all is well"
             assert await asyncio.to_thread(run_command, ["status", "--json", "--config", str(config)]) == 0
-            assert json.loads(capsys.readouterr().out)["listening"] == [node.url]
+            said = json.loads(capsys.readouterr().out)
+            assert said["listening"] == [node.url]
+            bounds = ("maxStoredMiBPerUser", "maxMessagesPerDay", "messagesPerMinutePerSender")
+            assert said["sinceStart"] == {
+                **dict.fromkeys(("registrations", "failedLogins", "refusedLogins", "wrongTokens"), 0),
+                "refusedByLimits": dict.fromkeys(bounds, 0),
+            }
             found = await asyncio.to_thread(run_program, "status", "--config", config)
             assert (found.returncode, found.stderr) == (0, "")
             assert found.stdout.endswith("\nall is well\n")
@@ -218,8 +241,8 @@ def test_no_node_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert run_command(["status", "--config", str(config)]) == 2
     shown, said = capsys.readouterr()
     assert shown == ""
-    assert said.startswith("shine-node: the node does not run: nobody answers at ")
-    assert f"Start it with `shine-node run --config {config}`" in said
+    assert said.startswith("shine-node: nobody answers at ")
+    assert f"Start the node with `shine-node run --config {config}`" in said
     assert run_command(["status", "--config", str(tmp_path / "none.toml")]) == 2
     assert "the configuration cannot be used, so the node cannot be found" in capsys.readouterr().err
 

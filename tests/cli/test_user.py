@@ -17,7 +17,11 @@ from shine_node.client.settings import make_setting
 from shine_node.protocol.access import AccessServer, record_payload
 from shine_node.protocol.settings import setting_payload
 from shine_node.store.environment import Store
+from shine_node.store.layout import Table
+from shine_node.store.sessions import add_session
+from shine_node.store.usage import Used, day_of, encode_used
 from tests.cli.program import run_program, write_config
+from tests.store.test_sessions import make_session
 from tests.support.nodes import run
 
 HOME = AccessServer("Home", "wss://home.example/ws")
@@ -27,6 +31,9 @@ ALICE = Identity.from_seeds("Alice", root=b"\1" * 32, blockchain=b"\2" * 32, dev
 
 BEGINS = "can begin now: the chat page and `shine-node send` find out by themselves\n"
 UNSIGNED = "has no signed record: the chat page, `shine-node send` and other servers refuse this user\n"
+
+
+UNUSED = {"storedBytes": 0, "maxStoredBytes": None, "messagesToday": 0, "maxMessagesPerDay": None}
 
 
 def base64_of(data):
@@ -79,6 +86,7 @@ def test_a_user_of_this_server_alone(cli):
         "accessServers": [{"serverLogin": "home", "url": "wss://home.example/ws"}],
         "standing": "local",
         "bchLimit": None,
+        **UNUSED,
         "history": [],
     }
     assert cli("add", "--login", "ALICE", *keys_of(ALICE)) == (1, "")
@@ -102,7 +110,13 @@ def test_signed_records(cli):
     assert status == 0
     assert shown == "Alice: updated\nAlice is known here and not served here: the record does not name home\n"
     shown = json.loads(cli("show", "alice", "--json")[1])
-    assert shown == {**record_payload(second), "standing": "known", "bchLimit": 500, "history": [record_payload(first)]}
+    assert shown == {
+        **record_payload(second),
+        "standing": "known",
+        "bchLimit": 500,
+        **UNUSED,
+        "history": [record_payload(first)],
+    }
 
 
 def test_a_record_from_the_standard_input(cli, monkeypatch):
@@ -195,6 +209,32 @@ def test_one_user_for_people(cli):
     assert lines["accessServers"].strip() == "Home wss://home.example/ws"
     assert lines["bchLimit"].strip() == "–"
     assert lines["older"].split() == ["records", "0"]
+
+
+def test_what_one_user_has_stored_and_sent(cli):
+    write_config(cli.folder, "[limits]\nmaxStoredMiBPerUser = 1\nmaxMessagesPerDay = 5")
+    cli.add_record(ALICE.access_record([HOME], time_ms=NOW_MS))
+    store = Store(cli.folder / "data" / "shine.mdb", map_size=2**24)
+    try:
+        store.write_now(lambda txn: add_row(txn, sent_at_ms=int(time.time() * 1000)))
+    finally:
+        store.close()
+    shown = json.loads(cli("show", "alice", "--json")[1])
+    assert (shown["storedBytes"], shown["maxStoredBytes"]) == (3_000, 2**20)
+    assert (shown["messagesToday"], shown["maxMessagesPerDay"]) == (2, 5)
+    write_config(cli.folder, "[limits]\nmaxStoredMiBPerUser = 0\nmaxMessagesPerDay = 0")
+    lines = dict(line.split(" ", 1) for line in cli("show", "alice")[1].splitlines())
+    assert [lines[name].strip() for name in ("storedBytes", "maxStoredBytes", "messagesToday")] == ["3000", "–", "2"]
+    store = Store(cli.folder / "data" / "shine.mdb", map_size=2**24)
+    try:
+        store.write_now(lambda txn: add_row(txn, sent_at_ms=1))
+    finally:
+        store.close()
+    assert json.loads(cli("show", "alice", "--json")[1])["messagesToday"] == 0, "that was another day"
+
+
+def add_row(txn, *, sent_at_ms):
+    txn.put(Table.USAGE, b"alice", encode_used(Used(3_000, day_of(sent_at_ms), 2), 0))
 
 
 def test_nobody_of_that_name(cli):
@@ -302,8 +342,46 @@ def test_everything_of_a_user_is_sent_to_the_other_server_again(cli):
     run(story())
 
 
+def test_sessions_are_ended_whether_the_node_runs_or_not(cli):
+    cli("add", "--login", "Alice", *keys_of(ALICE))
+    path = cli.folder / "data" / "shine.mdb"
+
+    def sign_in(number):
+        store = Store(path, map_size=2**24)
+        try:
+            store.write_now(lambda txn: add_session(txn, make_session(number), greatest=9))
+        finally:
+            store.close()
+
+    sign_in(1)
+    sign_in(2)
+    assert cli("sign-out", "ALICE") == (0, "alice: 2 sessions ended\n")
+    assert cli("sign-out", "alice") == (0, "alice: 0 sessions ended\n")
+    assert cli("sign-out", "bob") == (1, "")
+    assert "USER_NOT_FOUND" in cli.said or "nobody is known here as bob" in cli.said
+    assert cli("sign-out", "a b") == (1, "")
+    sign_in(3)
+
+    async def story():
+        node = await NodeProcess.start(cli.config)
+        try:
+            assert await asyncio.to_thread(cli, "sign-out", "alice") == (0, "alice: 1 session ended\n")
+            assert (await asyncio.to_thread(cli, "sign-out", "bob"))[0] == 1
+            assert "USER_NOT_FOUND" in cli.said
+        finally:
+            await node.stop()
+
+    run(story())
+
+
+def test_nobody_is_signed_out_of_a_store_that_is_not_there(cli):
+    assert cli("sign-out", "alice") == (1, "")
+    assert "is not there yet" in cli.said
+    assert not (cli.folder / "data").exists()
+
+
 def test_nothing_is_sent_again_without_a_node_or_without_a_user(cli):
     assert cli("resync", "alice")[0] == 1
-    assert "the node does not run" in cli.said
+    assert "nobody answers at" in cli.said
     for words in ([], ["alice", "--all"]):
         assert cli("resync", *words)[0] == 2

@@ -3,7 +3,7 @@ import os
 import pytest
 
 from shine_node.configuration.problems import ConfigError, Origin
-from shine_node.configuration.sources import MAX_FILE_BYTES, Source, read_sources, source_files
+from shine_node.configuration.sources import MAX_FILE_BYTES, Source, find_early, read_sources, source_files
 
 
 def problems(path):
@@ -114,3 +114,18 @@ def test_a_folder_that_is_none(tmp_path):
     (tmp_path / "conf.d").write_text("")
     with pytest.raises(ConfigError, match="make it a folder"):
         source_files(tmp_path / "node.toml")
+
+
+def test_one_option_is_found_whatever_else_is_wrong(tmp_path):
+    main = tmp_path / "node.toml"
+    assert find_early(main, "log", "format") is None
+    main.write_text('log.format = "text"\nserver = 7')
+    assert find_early(main, "log", "format") == "text"
+    assert find_early(main, "log", "level") is None
+    assert find_early(main, "server", "login") is None
+    folder = tmp_path / "conf.d"
+    folder.mkdir()
+    (folder / "10.toml").write_text('[log]\nformat = "json"')
+    (folder / "20.toml").write_text("= no TOML")
+    (folder / "30.toml").write_text('[log]\nlevel = "info"')
+    assert find_early(main, "log", "format") == "json"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,12 +24,16 @@ class Running:
         self.config = load_config(self.path)
         self.certificates: list[tuple[Path, Path]] = []
         self.certificate_problem = ""
+        self.certificate_change = ""
+        self.authorities_problem = ""
+        self.other_authorities = False
         self.applied = 0
         self.broken = False
         self.reloader = Reloader(
             path=self.path if from_file else None,
             running=lambda: self.config,
             read_certificate=self.read_certificate if self.config.server.tls_cert else None,
+            read_authorities=self.read_authorities,
             apply=self.apply,
         )
 
@@ -36,10 +41,16 @@ class Running:
         head = '[server]\nlogin = "home"\nurl = "wss://home.example/ws"\n'
         self.path.write_text(head + text)
 
-    def read_certificate(self, cert: Path, key: Path) -> None:
+    def read_certificate(self, cert: Path, key: Path) -> str:
         if self.certificate_problem:
             raise ShineError(self.certificate_problem)
         self.certificates.append((cert, key))
+        return self.certificate_change
+
+    def read_authorities(self) -> Callable[[], bool]:
+        if self.authorities_problem:
+            raise ShineError(self.authorities_problem)
+        return lambda: self.other_authorities
 
     def apply(self, config: Config) -> None:
         if self.broken:
@@ -127,6 +138,58 @@ def test_a_certificate_that_cannot_be_used_leaves_all_as_it_is(run: Run, tmp_pat
         assert node.certificates == [(tmp_path / "b.crt", tmp_path / "b.key")] * 2
 
     run(story())
+
+
+def test_authorities_that_cannot_be_used_leave_all_as_it_is(run: Run, tmp_path: Path) -> None:
+    node = Running(tmp_path, 'tlsCert = "a.crt"\ntlsKey = "a.key"')
+    before = node.config
+    node.write('tlsCert = "a.crt"\ntlsKey = "a.key"\n[log]\nlevel = "debug"')
+    node.authorities_problem = "server.pool.caFile cannot be used"
+
+    async def story() -> None:
+        with pytest.raises(BadConfiguration, match=r"server\.pool\.caFile cannot be used"):
+            await node.reloader.reload({})
+        assert (node.config, node.applied, node.certificates) == (before, 0, [])
+
+    run(story())
+
+
+def test_what_files_hold_besides_the_configuration_is_told(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    node = Running(tmp_path, 'tlsCert = "a.crt"\ntlsKey = "a.key"')
+    node.certificate_change, node.other_authorities = "valid until 2026-01-31 → valid until 2026-04-30", True
+
+    async def story() -> None:
+        answer = await node.reloader.reload({})
+        assert answer["changed"] == ["certificate", "authorities"]
+        assert answer["values"] == {"certificate": node.certificate_change, "authorities": "others than before"}
+
+    run(story())
+    assert [record.message for record in caplog.records] == [
+        "reloaded; changed: certificate (valid until 2026-01-31 → valid until 2026-04-30), authorities (others than"
+        " before); for a restart: nothing"
+    ]
+
+
+@pytest.mark.parametrize(("before", "after"), [("info", "error"), ("error", "warning"), ("error", "error")])
+def test_what_has_changed_is_in_the_log_at_every_level(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture, before: str, after: str
+) -> None:
+    node = Running(tmp_path, f'[log]\nlevel = "{before}"')
+    node.write(f'[log]\nlevel = "{after}"\n[limits]\nmaxConnections = 77')
+    caplog.set_level(after.upper())
+    caplog.handler.setLevel(logging.NOTSET)  # as the node's own, which leaves levels to the loggers
+
+    async def story() -> None:
+        await node.reloader.reload_logged()
+        await node.reloader.reload_logged()  # by which nothing has changed: a line like others
+
+    run(story())
+    [record] = caplog.records
+    assert (record.levelno, record.__dict__["always"]) == (logging.INFO, True)
+    assert "limits.maxConnections (2000 → 77)" in record.message
 
 
 @pytest.mark.parametrize("encrypted", [False, True])

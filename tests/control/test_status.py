@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -71,7 +71,9 @@ def make_status(
     configured: tuple[str, ...] = ("peer0",),
     not_after_ms: int | None = None,
     current: Config | None = None,
+    refused: Sequence[str] = (),
 ) -> Status:
+    refused = list(refused)
     gauges = Gauges(
         urls=lambda: ["ws://127.0.0.1:7070/ws"],
         connections=lambda: 5,
@@ -83,6 +85,8 @@ def make_status(
         configured=lambda: configured,
         config=lambda: current or config(),
         certificate=lambda: not_after_ms,
+        since_start=lambda: {"registrations": 1},
+        refused_news=lambda: refused.pop() if refused else "",
     )
     return Status(config=config(), clock=clock, store=store, gauges=gauges)
 
@@ -129,6 +133,7 @@ def test_a_node_that_is_well(run: Run, store: Store) -> None:
                 "fileBytes": 0,
             },
             "peers": {"atMs": 0, "known": 1, "maxConnections": 256},
+            "sinceStart": {"registrations": 1},
             "certificate": None,
             "clock": {"nowMs": 1_774_700_090_500, "synchronised": True},
             "warnings": [],
@@ -234,6 +239,42 @@ def test_a_disk_that_is_near_its_rule(run: Run, store: Store) -> None:
         assert "MiB are free on the disk" in warning
 
     run(story())
+
+
+def test_the_log_says_that_a_certificate_has_ended_and_reminds_of_it_each_day(
+    run: Run, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        clock = ManualClock()
+        status = make_status(store, clock, not_after_ms=clock.now_ms() + 2 * DAY_MS + 1)
+        watching = asyncio.ensure_future(status.watch())
+        await clock.advance(3 * DAY_MS / 1000 + WATCH_SECONDS)
+        watching.cancel()
+
+    run(story())
+    assert [(record.levelname, record.message.partition(":")[0]) for record in caplog.records] == [
+        ("WARNING", "the certificate expires in 2 days"),
+        ("WARNING", "the certificate expires in 1 days"),
+        ("WARNING", "the certificate expires in 0 days"),
+        ("ERROR", "the certificate has expired, nobody can connect"),
+        ("ERROR", "the certificate has expired, nobody can connect"),
+    ]
+
+
+def test_what_bounds_have_refused_is_one_line_in_the_log(
+    run: Run, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        clock = ManualClock()
+        status = make_status(store, clock, refused=["", "2 by limits.maxMessagesPerDay (the last one about bob)", ""])
+        watching = asyncio.ensure_future(status.watch())
+        await clock.advance(4 * WATCH_SECONDS)
+        watching.cancel()
+
+    run(story())
+    assert [record.message for record in caplog.records] == [
+        "bounds of users have refused within the last 60 s: 2 by limits.maxMessagesPerDay (the last one about bob)"
+    ]
 
 
 def test_how_sessions_have_ended_stands_with_the_peer(run: Run, store: Store) -> None:

@@ -100,6 +100,33 @@ def test_so_many_messages_and_edits_a_day_and_then_it_is_said_when_the_next_begi
     run(story())
 
 
+def test_what_is_refused_is_counted_by_its_bound(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            await people(rooms)
+            limit(rooms, max_messages_per_day=1)
+            await rooms.accept(make_pair("alice", "carol", nonce=1))
+            await refused(rooms, RateLimited, make_pair("alice", "carol", nonce=2))
+            for nonce in range(4):
+                await rooms.accept(
+                    receipt_of(make_pair("carol", "alice", nonce=nonce).incoming.message, nonce=9 + nonce)
+                )
+            await refused(rooms, RateLimited, receipt_of(make_pair("carol", "alice", nonce=5).incoming.message))
+            limit(rooms, max_stored_mib_per_user=1)
+            await refused(rooms, StorageFull, make_pair("alice", "carol", nonce=3, body=bytes(MIB // 2)))
+            limit(rooms, messages_per_minute_per_sender=1)
+            await rooms.accept(make_pair("bob", "alice", nonce=1))
+            await refused(rooms, RateLimited, make_pair("bob", "alice", nonce=2))
+            counts = {"maxStoredMiBPerUser": 1, "maxMessagesPerDay": 2, "messagesPerMinutePerSender": 1}
+            assert rooms.quotas.refused.counts == counts
+            assert rooms.quotas.refused.news() == (
+                "1 by limits.maxStoredMiBPerUser (the last one about alice), 2 by limits.maxMessagesPerDay (the last"
+                " one about alice), 1 by limits.messagesPerMinutePerSender (the last one about bob)"
+            )
+
+    run(story())
+
+
 def test_receipts_and_tombstones_of_nothing_have_a_larger_bound_a_day_and_what_removes_has_none(tmp_path: Path) -> None:
     async def story() -> None:
         async with Rooms(tmp_path) as rooms:

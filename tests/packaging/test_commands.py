@@ -61,7 +61,7 @@ def test_the_page_has_every_command_and_option(page: str) -> None:
     for words, flags in COMMANDS.items():
         for flag in flags if words else ():
             escaped = flag.replace("-", r"\-")
-            assert rf"\fB{escaped}\fR" in sections[" ".join(words)], (words, flag)
+            assert rf"\fB{escaped}\fR" in sections[" ".join(words).replace("-", r"\-")], (words, flag)
 
 
 def test_the_page_is_right(page: str, tmp_path: Path) -> None:

@@ -273,14 +273,17 @@ def test_authorities_are_read_again(run: Run, tmp_path: Path) -> None:
             good = new.ca_file.read_text()
             old.ca_file.write_text("no certificate")
             with pytest.raises(DialFailed, match="caFile"):
-                pool.reload_authorities()
+                pool.read_authorities()
             old.ca_file.write_text(good)
-            pool.reload_authorities()
+            read = pool.read_authorities()
+            assert isinstance(await failure(request(pool, peer.url)), LinkDown), "they are not in force yet"
+            assert read()
+            assert not pool.read_authorities()(), "the same again"
             await house.clock.advance(1)
             pool.peer_arrived("server2")
             await until(lambda: states(pool) == [LinkState.IDLE])
             assert await request(pool, peer.url) == {}
-        house.pool().reload_authorities()
+        assert not house.pool().read_authorities()()
 
     run(story())
 

@@ -95,7 +95,7 @@ def test_any_line_that_is_missing_changed_or_too_many_is_noticed(lines: list[byt
 def test_a_file_that_was_cut_anywhere(lines: list[bytes]) -> None:
     data = b"".join(lines)
     for length in range(0, len(data) - 1, 97):
-        with pytest.raises(ExportError, match=r"^line 1: |it was cut"):
+        with pytest.raises(ExportError, match=r"^there is nothing in it|^line 1: |it was cut"):
             check_whole(io.BytesIO(data[:length]))
 
 
@@ -130,3 +130,9 @@ def test_a_line_longer_than_any(lines: list[bytes], monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(export_file, "MAX_LINE_BYTES", max(map(len, lines)) - 1)
     with pytest.raises(ExportError, match="is longer than"):
         check_whole(stream(lines))
+
+
+def test_an_empty_file_is_called_that() -> None:
+    for read in (read_header, check_whole):
+        with pytest.raises(ExportError, match=r"^there is nothing in it"):
+            read(io.BytesIO())

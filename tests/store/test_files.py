@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import random
@@ -17,6 +18,7 @@ from shine_node.store.files import (
     READERS_BYTES,
     StoreDamaged,
     StoreError,
+    StoreOutOfReach,
     StoreUnsuitable,
     examine_file,
     is_damage,
@@ -29,6 +31,21 @@ from shine_node.store.unreadable import UnreadableRow
 from tests.store.rooms import MAP_SIZE, greatest_file_size
 
 pytestmark = pytest.mark.core
+
+
+def test_a_folder_that_is_not_there_waits_for_its_owner_and_a_full_disk_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(StoreOutOfReach, match="cannot be written"):
+        take_lock(tmp_path / "missing" / "shine.mdb")
+
+    def full(*arguments: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "open", full)
+    with pytest.raises(StoreError, match="No space left") as caught:
+        take_lock(tmp_path / "shine.mdb")
+    assert not isinstance(caught.value, StoreOutOfReach)
 
 
 def test_a_lock_is_held_until_it_is_closed(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from shine_node.protocol.session_errors import SessionNotFound, SessionOfAnotherUser
 from shine_node.protocol.sessions import Session
+from shine_node.store.changes import SignOut
 from shine_node.store.environment import Store, Transaction
 from shine_node.store.layout import Table
 from shine_node.store.sessions import (
@@ -20,6 +21,7 @@ from shine_node.store.sessions import (
     get_session,
     list_sessions,
     renew_session,
+    sign_out,
 )
 
 pytestmark = pytest.mark.core
@@ -172,3 +174,14 @@ def test_all_sessions_of_everybody(store: Store) -> None:
     add(store, *sessions)
     with store.read() as txn:
         assert sorted(all_sessions(txn)) == sorted(sessions)
+
+
+def test_signing_out_removes_all_of_a_user_and_is_told(store: Store) -> None:
+    add(store, make_session(1), make_session(2), make_session(3, "bob"))
+
+    def work(txn: Transaction) -> tuple[int, list[object]]:
+        return sign_out(txn, "alice"), list(txn.changes)
+
+    assert store.write_now(work) == (2, [SignOut("alice")])
+    assert sessions_of(store, "alice") == []
+    assert len(sessions_of(store, "bob")) == 1

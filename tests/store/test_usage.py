@@ -17,7 +17,8 @@ from shine_node.store import usage as usage_module
 from shine_node.store.environment import Store, Transaction
 from shine_node.store.layout import ItemKey, Table, pack_number
 from shine_node.store.messages import get_row, store_incoming, store_pair
-from shine_node.store.usage import DAY_MS, Used, day_of, read_usage, usage_rows
+from shine_node.store.usage import DAY_MS, Used, day_of, read_usage, snapshot_usage, usage_rows
+from shine_node.store.view import view_store
 from tests.store.rooms import (
     NOW,
     OWN,
@@ -192,6 +193,17 @@ def test_rows_are_written_for_all_when_there_is_much_to_add_up(path: Path, monke
     with opened(path) as store:
         assert used(store, "alice").sent == 7
         assert used(store, "bob").stored_bytes == 7 * len(make_pair("alice", "bob", nonce=0).incoming.blob)
+
+
+def test_a_snapshot_of_another_process_has_the_same(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usage_module, "MOST_ITEMS", 3)
+    for count in range(1, 5):
+        with opened(path) as store:
+            put(store, make_pair("alice", "carol", nonce=count))
+            counted = [used(store, owner) for owner in ("alice", "bob", "carol")]
+        with view_store(path) as txn:
+            assert [snapshot_usage(txn, owner) for owner in ("alice", "bob", "carol")] == counted
+        assert counted[0].sent == count and counted[0].stored_bytes > 0
 
 
 def test_many_bytes_are_much_to_add_up_too() -> None:

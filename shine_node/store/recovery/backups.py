@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from shine_node.store.recovery.newness import newness
+
 __all__ = ["Backup", "backup_name", "find_backups", "name_login", "old_backups", "open_backup"]
 
 LIKE: Final = "shine-"
@@ -59,7 +61,7 @@ def find_backups(folder: Path, own_login: str) -> list[Backup]:
     Raises:
         OSError: the folder cannot be read.
     """
-    found: list[tuple[int, str, Backup]] = []
+    found: list[tuple[tuple[str, int, int, str], Backup]] = []
     with os.scandir(folder) as entries:
         for entry in entries:
             if not (entry.name.startswith(LIKE) and entry.name.endswith(ENDING)):
@@ -72,8 +74,8 @@ def find_backups(folder: Path, own_login: str) -> list[Backup]:
                 continue
             if stat.S_ISREG(status.st_mode) and status.st_size:
                 backup = Backup(folder / entry.name, status.st_mtime_ns // 10**6, status.st_size, status.st_uid)
-                found.append((status.st_mtime_ns, entry.name, backup))
-    return [backup for _, _, backup in sorted(found, reverse=True)]
+                found.append((newness(entry.name, status.st_mtime_ns), backup))
+    return [backup for _, backup in sorted(found, reverse=True)]
 
 
 def old_backups(folder: Path, own_login: str, keep: int) -> list[Path]:

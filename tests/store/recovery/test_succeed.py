@@ -49,6 +49,14 @@ def test_one_of_another_user_is_not_trusted(tmp_path: Path, caplog: pytest.LogCa
         put_backup(tmp_path / "shine.mdb", Backup(tmp_path / "shine-a.mdb", OWN, None, 0, 0), now_ms=NOW)
 
 
+def test_an_old_backup_that_was_touched_is_not_the_newest(tmp_path: Path) -> None:
+    names = ["shine-20260131-031700.mdb", "shine-20260201-031700.mdb"]
+    for number, name in enumerate(reversed(names)):
+        (tmp_path / name).write_bytes(b"x")
+        os.utime(tmp_path / name, ns=(number, number))
+    assert [path.name for path in find_backups(tmp_path, OWN)] == list(reversed(names))
+
+
 def test_one_of_another_server_is_not_sound_here(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     theirs = full_store(tmp_path)
     with opened(theirs) as store:
