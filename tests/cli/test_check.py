@@ -111,7 +111,7 @@ def test_a_lock_of_an_editor_beside_a_token(tmp_path, capsys):
     """As root, who may read all: the folder of the tests is closed to others."""
     path = write_config(tmp_path)
     (tmp_path / "conf.d").mkdir()
-    (tmp_path / "conf.d" / "2.toml").write_text('[registration]\nmode = "token"\ntoken = "geheim"')
+    (tmp_path / "conf.d" / "2.toml").write_text('[registration]\nmode = "token"\ntoken = "geheim-und-lang-genug"')
     (tmp_path / "conf.d" / ".#2.toml").symlink_to("somebody@here.1234:1")
     assert check(path, capsys)[0] == 0
 
@@ -124,7 +124,7 @@ def packaged(open_folder):
     path = write_config(etc)
     path.write_text(path.read_text().replace('"data"', f'"{open_folder}/data"'))
     (open_folder / "data").mkdir(mode=0o700)
-    (etc / "conf.d" / "20-token.toml").write_text('[registration]\nmode = "token"\ntoken = "geheim"')
+    (etc / "conf.d" / "20-token.toml").write_text('[registration]\nmode = "token"\ntoken = "geheim-und-lang-genug"')
     for made in (path, *(etc / "conf.d").iterdir()):
         made.chmod(0o644)
     (etc / "conf.d").chmod(0o755)
@@ -147,7 +147,7 @@ def test_root_judges_by_the_rights_of_the_nodes_user(packaged, capsys):
     subprocess.run(["sh", "-c", advice], check=True)
     assert check(packaged, capsys)[0] == 0
     with as_node(NodeUser(NODE, NODE)):
-        assert load_config(packaged).registration.token == "geheim"
+        assert load_config(packaged).registration.token == "geheim-und-lang-genug"
     packaged.parent.chmod(0o755)
     token.chmod(0o644)
     status, shown = check(packaged, capsys)

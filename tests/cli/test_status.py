@@ -131,7 +131,7 @@ def test_how_it_reads() -> None:
     ],
 )
 def test_the_state_of_a_link(changes: dict[str, Any], says: str) -> None:
-    assert f"  friend  {says}  " in list(render(status_of(link("friend", **changes))))[8]
+    assert f"  friend  {says}  " in list(render(status_of(link("friend", **changes))))[9]
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_the_state_of_a_link(changes: dict[str, Any], says: str) -> None:
     ],
 )
 def test_how_sessions_with_a_peer_have_ended(changes: dict[str, Any], says: str) -> None:
-    assert list(render(status_of(link("friend", lastError="x", **changes))))[8].endswith(says)
+    assert list(render(status_of(link("friend", lastError="x", **changes))))[9].endswith(says)
 
 
 def test_what_came_to_strangers_and_users() -> None:
