@@ -3,8 +3,9 @@ import os
 
 import pytest
 
-from shine_node.store.layout import Table, pack_number
+from shine_node.store.layout import SCHEMA_VERSION, Table, pack_number
 from shine_node.store.lineage import begin_run
+from shine_node.store.schema import SCHEMA_KEY, STEPS
 from tests.cli.stores import Commands, names, tables
 
 
@@ -110,3 +111,19 @@ def test_a_store_that_cannot_be_kept_beside_it_stays(home, tmp_path, monkeypatch
     assert home("restore", backup) == 1
     assert "cannot be kept beside the backup (Operation not permitted)" in home.said
     assert names(home.data) == ["shine.mdb", "shine.mdb-lock", "shine.mdb.pid"]
+
+
+def test_one_of_an_older_version_is_brought_up_to_date(home, tmp_path, monkeypatch):
+    backup = tmp_path / "copy.mdb"
+    assert home("backup", backup) == 0
+    then = tables(home.store)
+    home.write((Table.META, SCHEMA_KEY, pack_number(SCHEMA_VERSION - 1)))
+    old = home.store.rename(tmp_path / "old.mdb")
+    assert home("restore", old) == 1
+    assert "cannot be brought from schema" in home.said and "nothing was changed" in home.said
+    assert not home.store.exists()
+    monkeypatch.setitem(STEPS, SCHEMA_VERSION, lambda txn: txn.put(Table.READ_MARKS, b"step", bytes(8)))
+    before = old.read_bytes()
+    assert home("restore", old) == 0, home.said
+    assert old.read_bytes() == before
+    assert tables(home.store) == then | {Table.READ_MARKS: [*then[Table.READ_MARKS], (b"step", bytes(8))]}

@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from shine_node.store.environment import Store
-from shine_node.store.files import StoreError
+from shine_node.store.files import StoreError, examine_file
 from shine_node.store.refill import begin_refill
+from shine_node.store.schema import StoreOutdated
 from shine_node.store.verifying.verify import Progress, copy_store, verify_file
 
 __all__ = ["find_backups", "first_sound", "put_backup", "put_empty", "take_place"]
@@ -42,10 +43,17 @@ def first_sound(
     threads: int | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Path | None:
-    """Return the first backup that verifies; of each that does not, the log has why."""
+    """Return the first backup that verifies; of each that does not, the log has why.
+
+    Of one that an older version has made the pages are looked at: its rows the node brings up to date when it opens it.
+    """
     for backup in backups:
         try:
-            report = verify_file(backup, own_login, threads=threads, progress=progress, lock=False)
+            try:
+                report = verify_file(backup, own_login, threads=threads, progress=progress, lock=False)
+            except StoreOutdated:
+                examine_file(backup, thorough=True)
+                return backup
         except (StoreError, OSError) as error:
             log.warning("the backup %s is not used: %s", backup, error)
             continue

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from shine_node.store.layout import SCHEMA_VERSION
 from shine_node.store.recovery.succeed import find_backups, first_sound, put_backup, put_empty, take_place
 from shine_node.store.refill import list_refilling
+from shine_node.store.schema import write_schema
 from tests.store.rooms import MAP_SIZE, NOW, OWN, opened
 from tests.store.verifying.full import full_store
 
@@ -44,6 +46,16 @@ def test_the_first_sound_one_is_taken(tmp_path: Path, caplog: pytest.LogCaptureF
     assert first_sound([cut, unwell], OWN, threads=0) is None
     assert "things in it are not as they must be" in caplog.text
     assert {file.name for file in tmp_path.iterdir()} == before, "nothing is left beside a backup"
+
+
+def test_of_one_of_an_older_version_the_pages_are_looked_at(tmp_path: Path) -> None:
+    older = full_store(tmp_path)
+    with opened(older) as store:
+        store.write_now(lambda txn: write_schema(txn, SCHEMA_VERSION - 1))
+    assert first_sound([older], OWN) == older
+    whole = older.read_bytes()
+    older.write_bytes(whole[: len(whole) // 2])
+    assert first_sound([older], OWN) is None
 
 
 def test_a_backup_takes_the_place_and_what_was_there_is_kept(tmp_path: Path) -> None:
