@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -122,6 +123,7 @@ def _copy(store: Path, place: Path, config: Config, *, replace: bool, full: bool
     with as_owner(store.parent):
         size = estimate_copy(store, map_size=map_size)
     need_room(place.parent, size)
+    _leave_room(store, place.parent, size, config.storage.min_free_mib)
     with NewFile(place, replace=replace) as new:
         with Bar("copying", size) as bar, as_owner(store.parent):
 
@@ -140,6 +142,21 @@ def _copy(store: Path, place: Path, config: Config, *, replace: bool, full: bool
             raise StoreError(f"{str(error).replace(str(new.path), 'the copy')}\nno backup was made") from None
         new.put_in_place()
     return problems
+
+
+def _leave_room(store: Path, folder: Path, size: int, min_free_mib: int) -> None:
+    """Refuse to make a copy of so many bytes that would have the node refuse messages, on the disk of the store."""
+    from shine_node.cli.new_file import NewFileError
+
+    if folder.stat().st_dev != store.stat().st_dev:
+        return
+    left = shutil.disk_usage(folder).free - size
+    if left < min_free_mib * 2**20:
+        raise NewFileError(
+            f"no backup was made: it takes {-(-size // 2**20)} MiB, and the disk of {store} would have {left // 2**20}"
+            f" MiB left, where {min_free_mib} are to stay free (storage.minFreeMiB): make room, or name a folder on"
+            " another disk in storage.backupDir"
+        )
 
 
 def old_backups(folder: Path, keep: int) -> list[Path]:
