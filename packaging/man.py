@@ -39,7 +39,7 @@ TAIL = r"""
 The configuration; it needs no changes.
 .TP
 .I /etc/shine\-node/conf.d/*.toml
-The owner's settings, read after it in the order of their names. The installation has begun with
+The owner's settings, read after it in the order of their names. The first start has begun with
 .IR 10\-this\-server.toml .
 .TP
 .I /usr/share/doc/shine\-node/examples/shine\-node.toml
@@ -47,6 +47,11 @@ Every option, with its default, its range, and whether a reload brings it into f
 .TP
 .I /var/lib/shine\-node
 The data of the node; only its own user may look inside.
+.TP
+.I /var/lib/shine\-node/backups
+The backups, made each night by
+.BR shine\-node\-backup.timer ,
+where storage.backupDir names no other folder.
 .TP
 .I /run/shine\-node/control.sock
 Where the running node is asked; the group shine\-node may.
