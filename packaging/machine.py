@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-__all__ = ["Failed", "Machine", "base_tarball", "run", "until"]
+__all__ = ["Failed", "Machine", "base_tarball", "expect", "proved", "run", "until"]
 
 BOOT_SECONDS = 60.0
 INCLUDED = "systemd-sysv,dbus,iproute2"
@@ -19,6 +19,17 @@ INCLUDED = "systemd-sysv,dbus,iproute2"
 
 class Failed(Exception):
     """Something is not as it should be; the text says what."""
+
+
+def proved(what: str, figure: str = "") -> None:
+    """Print one line."""
+    print(f"ok {what}{': ' if figure else ''}{figure}", flush=True)
+
+
+def expect(true: object, what: str) -> None:
+    """Go on only where something is so."""
+    if not true:
+        raise Failed(what)
 
 
 def run(*command: str | Path, seconds: float = 300, **options: object) -> str:
@@ -72,7 +83,8 @@ class Machine:
 
     def __init__(self, root: Path, leader: int) -> None:
         self.root = root
-        self._leader = leader
+        self.leader = leader
+        """The number on the host of its first process."""
 
     @classmethod
     @contextlib.contextmanager
@@ -113,7 +125,7 @@ class Machine:
 
     def status(self, command: str, *, seconds: float = 300) -> tuple[int, str]:
         """Run a shell's command in the machine, and return its status and all that it said."""
-        words = ["nsenter", "-t", str(self._leader), "-a", "/usr/bin/env", "-i", "HOME=/root", "LC_ALL=C.UTF-8"]
+        words = ["nsenter", "-t", str(self.leader), "-a", "/usr/bin/env", "-i", "HOME=/root", "LC_ALL=C.UTF-8"]
         words += ["DEBIAN_FRONTEND=noninteractive", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]
         try:
             found = subprocess.run(
@@ -143,7 +155,7 @@ class Machine:
 
     def begin(self, command: str) -> subprocess.Popen[bytes]:
         """Begin a shell's command in the machine, without waiting for it."""
-        words = ["nsenter", "-t", str(self._leader), "-a", "sh", "-c", command]
+        words = ["nsenter", "-t", str(self.leader), "-a", "sh", "-c", command]
         return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def show(self, name: str) -> str:
@@ -154,6 +166,13 @@ class Machine:
         """Return the service's log, from a moment on that ``cursor`` returned."""
         after = f"--after-cursor='{cursor}'" if cursor else ""
         return self.do(f"journalctl -u shine-node -o cat --no-pager {after}")
+
+    def write(self, path: str, text: str) -> Path:
+        """Write a file in the machine, by its absolute path there, and return where it is on the host."""
+        place = self.root / path.lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+        return place
 
     def cursor(self) -> str:
         """Return this moment of the journal."""

@@ -39,7 +39,7 @@ TAIL = r"""
 The configuration; it needs no changes.
 .TP
 .I /etc/shine\-node/conf.d/*.toml
-The owner's settings, read after it in the order of their names. The installation has begun with
+The owner's settings, read after it in the order of their names. The first start has begun with
 .IR 10\-this\-server.toml .
 .TP
 .I /usr/share/doc/shine\-node/examples/shine\-node.toml
@@ -53,11 +53,12 @@ There: stores that
 .BR recover " or " restore
 has put aside, the first because it was damaged. They are yours to remove when nothing is missing.
 .TP
-.IR shine\-SERVER\-YYYYMMDD\-HHMMSS.mdb
-Backups, in the folder
-.B storage.backupDir
-names, or in
-.IR /var/lib/shine\-node/backups .
+.I /var/lib/shine\-node/backups
+The backups
+.IR shine\-SERVER\-YYYYMMDD\-HHMMSS.mdb ,
+made each night by
+.BR shine\-node\-backup.timer ,
+where storage.backupDir names no other folder.
 .TP
 .I /run/shine\-node/control.sock
 Where the running node is asked; the group shine\-node may.

@@ -13,39 +13,40 @@ minutes. The machines share the network of this one: ports 7070 and 443 of loopb
 from __future__ import annotations
 
 import argparse
-import base64
 import contextlib
-import hashlib
-import json
 import os
 import re
 import shutil
 import signal
 import socket
 import ssl
-import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from machine import Failed, Machine, base_tarball, run, until
-from nacl.signing import SigningKey
+from lifetime import prove_change, prove_end, prove_upgrade
+from load import prove_memory
+from machine import Failed, Machine, base_tarball, expect, proved, run, until
+from packages import TOP, build_bundles, build_packages
+from service import (
+    CONF_D,
+    NAMED,
+    USERS,
+    answers,
+    client_here,
+    client_there,
+    drop_in,
+    prove_message,
+    ready,
+    some_keys,
+)
 
-TOP = Path(__file__).resolve().parents[1]
-PAGE = "http://127.0.0.1:7070/"
-OUTSIDE = "127.0.0.2"
-"""Where the node outside of the machine listens."""
-MOST_SECONDS, MOST_PACKAGE_BYTES, MOST_RESIDENT_KIB, MOST_EXPOSURE = 60, 2**20, 40 * 1024, 1.5
-DROP_INS = "/etc/systemd/system/shine-node.service.d"
-CONF_D = "/etc/shine-node/conf.d"
-NAMED = f"{CONF_D}/10-this-server.toml"
-
-USERS = "runuser -u shine-node -- shine-node user list"
+MOST_SECONDS, MOST_RESIDENT_KIB, MOST_EXPOSURE = 60, 40 * 1024, 1.5
+BACKUPS = "/var/lib/shine-node/backups"
 
 BLOCKABLE = """#!/usr/bin/python3 -I
 import signal, sys, time
@@ -97,114 +98,75 @@ def own_mirror() -> str:
 
 def _prove(arguments: argparse.Namespace, work: Path, cache: Path) -> None:
     mirror = arguments.mirror or own_mirror()
+    bundle, following_bundle = build_bundles(work)
     if arguments.only != "bookworm":
         package, following = build_packages(work)
         trixie = base_tarball("trixie", mirror, cache)
         with frozen_disk(work) as disk, Machine.booted(trixie, work / "trixie", binds={disk: "/srv/slow"}) as machine:
-            prove_trixie(machine, package, following, disk, work)
+            prove_trixie(machine, package, following, bundle, disk, work)
     if arguments.only != "trixie":
-        bundle = build_bundle(work)
         with Machine.booted(base_tarball("bookworm", mirror, cache), work / "bookworm") as machine:
-            prove_install(machine, bundle, "the bundle on Debian 12")
-            prove_idle(machine)
-            machine.do("systemctl stop shine-node")
-            machine.do("apt-get purge -y shine-node")
-
-
-def proved(what: str, figure: str = "") -> None:
-    """Print one line."""
-    print(f"ok {what}{': ' if figure else ''}{figure}", flush=True)
-
-
-def expect(true: object, what: str) -> None:
-    """Go on only where something is so."""
-    if not true:
-        raise Failed(what)
-
-
-# --- the packages ------------------------------------------------------------------------------------------------
-
-
-def build_packages(work: Path) -> tuple[Path, Path]:
-    """Build the package twice, which must give the same bytes, and that of a next version from a changed copy."""
-    began = time.monotonic()
-    package = build(TOP, "build-deb", work / "first")
-    seconds = time.monotonic() - began
-    again = build(TOP, "build-deb", work / "second")
-    sums = {hashlib.sha256(path.read_bytes()).hexdigest() for path in (package, again)}
-    expect(len(sums) == 1, f"two builds differ: {package}, {again}")
-    size = package.stat().st_size
-    expect(size <= MOST_PACKAGE_BYTES, f"the package has {size} bytes")
-    proved("the package is built, twice the same bytes", f"{seconds:.1f} s, {size / 1024:.0f} KiB of at most 1024")
-    proved("lintian of this system is silent", lint_here(package))
-    return package, build(next_version(work / "next"), "build-deb", work / "third")
-
-
-def build(top: Path, program: str, folder: Path, *words: str) -> Path:
-    """Build one package into a folder of its own and return where it is."""
-    run(top / "packaging" / program, *words, folder, seconds=600)
-    [package] = folder.glob("*.deb")
-    return package
-
-
-def build_bundle(work: Path) -> Path:
-    """Build the bundle of this processor twice."""
-    architecture = run("dpkg", "--print-architecture").strip()
-    bundles = [build(TOP, "build-bundle", work / f"bundle{number}", architecture) for number in (1, 2)]
-    expect(bundles[0].read_bytes() == bundles[1].read_bytes(), "two builds of the bundle differ")
-    proved("the bundle is built, twice the same bytes", f"{bundles[0].stat().st_size / 2**20:.1f} MiB")
-    proved("lintian of this system is silent about the bundle", lint_here(bundles[0]))
-    return bundles[0]
-
-
-def lint_here(package: Path) -> str:
-    """Have the lintian of the host look for errors and warnings."""
-    run("lintian", "--allow-root", "--fail-on", "error,warning", package)
-    return run("lintian", "--version").strip()
-
-
-def next_version(copy: Path) -> Path:
-    """Copy the sources and raise their version."""
-    copy.mkdir()
-    for name in ("shine_node", "conf", "packaging", "README.md", "CHANGELOG.md", "pyproject.toml"):
-        source = TOP / name
-        if source.is_dir():
-            shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy2(source, copy / name)
-    [now] = re.findall(r'^version = "(.+)"$', (copy / "pyproject.toml").read_text(), re.MULTILINE)
-    later = f"{now}.1"
-    for name in ("pyproject.toml", "shine_node/__init__.py"):
-        path = copy / name
-        path.write_text(path.read_text().replace(f'"{now}"', f'"{later}"', 1))
-    log = copy / "packaging/debian/changelog"
-    entry = log.read_text()
-    log.write_text(entry.replace(f"({now})", f"({later})", 1) + "\n" + entry)
-    return copy
+            prove_bookworm(machine, bundle, following_bundle, work / "of-bookworm")
 
 
 # --- Debian 13 ---------------------------------------------------------------------------------------------------
 
 
-def prove_trixie(machine: Machine, package: Path, following: Path, disk: Path, work: Path) -> None:
+def prove_trixie(machine: Machine, package: Path, following: Path, bundle: Path, disk: Path, work: Path) -> None:
     """Prove the life of the package from the installation to the purge."""
+    client = client_there(machine)
     prove_install(machine, package, "the package on Debian 13")
     prove_fresh(machine)
     prove_idle(machine)
     prove_sandbox(machine)
-    prove_message(machine, work)
+    prove_message(machine, work, client)
+    prove_memory(machine)
+    prove_backup(machine)
     prove_reload(machine)
     prove_kill(machine)
     prove_stop(machine)
     prove_blocked_loop(machine)
     prove_blocked_writer(machine, disk)
     prove_tls(machine, work)
-    prove_upgrade(machine, following)
+    prove_upgrade(machine, package, following, client)
     prove_end(machine)
+    prove_change(machine, bundle, package)
+    for architecture in ("armhf", "arm64"):
+        prove_resolves(machine, package, architecture)
     shutil.copy(package, machine.root / "srv/package.deb")
     machine.do("apt-get install -y -q --no-install-recommends lintian", seconds=600)
     machine.do("lintian --allow-root --fail-on error,warning /srv/package.deb", seconds=300)
     proved("lintian of Debian 13 is silent", machine.do("lintian --version").strip())
+
+
+def prove_bookworm(machine: Machine, bundle: Path, following: Path, work: Path) -> None:
+    """Prove the life of the bundle on Debian 12, whose own libraries are too old; the client is on this system."""
+    work.mkdir()
+    client = client_here(work)
+    prove_install(machine, bundle, "the bundle on Debian 12")
+    prove_idle(machine)
+    prove_message(machine, work, client)
+    prove_backup(machine)
+    prove_reload(machine)
+    prove_kill(machine)
+    prove_upgrade(machine, bundle, following, client)
+    prove_end(machine)
+
+
+def prove_resolves(machine: Machine, package: Path, architecture: str) -> None:
+    """Have apt find all that the package needs for another processor, as if nothing were installed yet."""
+    state = f"/srv/apt-{architecture}"
+    machine.do(f"mkdir -p {state}/lists/partial && touch {state}/status")
+    options = f"-o APT::Architecture={architecture} -o APT::Architectures::={architecture}"
+    options += f" -o Dir::State::lists={state}/lists -o Dir::State::status={state}/status"
+    machine.do(f"apt-get -q update {options}")
+    shutil.copy(package, machine.root / "srv/package.deb")
+    said = machine.do(f"apt-get -s -q install --no-install-recommends {options} /srv/package.deb")
+    found = dict(re.findall(r"^Inst (python3-[a-z]+) \((\S+) ", said, re.MULTILINE))
+    names = ("lmdb", "nacl", "orjson", "uvloop", "websockets")
+    expect(all(f"python3-{name}" in found for name in names) and "Inst shine-node" in said, said)
+    versions = ", ".join(f"{name} {found[f'python3-{name}']}" for name in names)
+    proved(f"Debian 13 has all that the package needs for {architecture}", versions)
 
 
 def prove_install(machine: Machine, package: Path, name: str) -> None:
@@ -213,6 +175,7 @@ def prove_install(machine: Machine, package: Path, name: str) -> None:
         socket.create_connection(("127.0.0.1", 7070), 1).close()
         raise Failed("something of this system listens at port 7070: stop it first")
     shutil.copy(package, machine.root / "srv/package.deb")
+    machine.do("umask 077; mkdir -p /etc/shine-node/conf.d")  # an owner's, who has begun with it
     began = time.monotonic()
     machine.do("apt-get update -q && apt-get install -y -q /srv/package.deb", seconds=600)
     installed = time.monotonic() - began
@@ -223,15 +186,6 @@ def prove_install(machine: Machine, package: Path, name: str) -> None:
     expect(machine.show("ActiveState") == "active", "the service is not active")
     expect(machine.do("systemctl is-enabled shine-node").strip() == "enabled", "the service is not enabled")
     proved("the service is enabled and ready", machine.show("StatusText"))
-
-
-def answers(port: int = 7070) -> bool:
-    """Whether the node serves its page."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=2) as page:
-            return bool(page.status == 200)
-    except OSError:
-        return False
 
 
 def prove_fresh(machine: Machine) -> None:
@@ -250,6 +204,7 @@ def prove_fresh(machine: Machine) -> None:
     status, said = machine.status("setpriv --reuid 65534 --clear-groups shine-node status")
     expect(status == 2 and "use sudo" in said, f"status of another user: {status} {said}")
     proved("status answers root, and tells another user what to do")
+    machine.do("systemctl is-enabled shine-node-backup.timer && systemctl is-active shine-node-backup.timer")
     machine.do("test -s /usr/share/bash-completion/completions/shine-node -a -s /usr/share/man/man8/shine-node.8.gz")
 
 
@@ -263,13 +218,13 @@ def prove_idle(machine: Machine) -> None:
 
 def prove_sandbox(machine: Machine) -> None:
     """Judge the unit as systemd does."""
-    said = machine.do("systemd-analyze security --no-pager shine-node")
-    here = run("systemd-analyze", "security", "--offline=true", TOP / "packaging/debian/shine-node.service")
-    exposures = [
-        float(re.findall(r"exposure level for shine-node.service: ([0-9.]+)", text)[0]) for text in (said, here)
-    ]
+    units = ("shine-node", "shine-node-backup")
+    said = [machine.do(f"systemd-analyze security --no-pager {unit}.service") for unit in units]
+    said.append(run("systemd-analyze", "security", "--offline=true", TOP / "packaging/debian/shine-node.service"))
+    exposures = [float(re.findall(r"exposure level for \S+: ([0-9.]+)", text)[0]) for text in said]
     expect(max(exposures) <= MOST_EXPOSURE, f"exposure {exposures}")
-    proved("systemd-analyze security", f"{exposures[0]} booted, {exposures[1]} offline here, of at most 1.5")
+    figures = f"{exposures[0]} booted, {exposures[2]} offline here; {exposures[1]} the backup's; of at most 1.5"
+    proved("systemd-analyze security", figures)
     pid = machine.show("MainPID")
     lines = machine.do(f"cat /proc/{pid}/status")
     for name, value in (("CapEff", "0000000000000000"), ("NoNewPrivs", "1"), ("Seccomp", "2")):
@@ -277,70 +232,34 @@ def prove_sandbox(machine: Machine) -> None:
     proved("the process has no rights, may get none, and is filtered", "CapEff=0 NoNewPrivs=1 Seccomp=2")
 
 
-def prove_message(machine: Machine, work: Path) -> None:
-    """Register a user and a client, and send a message to a node outside of the machine."""
-    with node_outside(work) as url:
-        settings = (
-            '[server]\nurl = "ws://127.0.0.1:7070/ws"\n[server.pool]\nallowInsecurePeers = true\n'
-            'allowPrivatePeers = true\n[registration]\nmode = "open"\n'
-            f'[[sync_servers]]\nlogin = "outside"\nurl = "{url}"\n'
-        )
-        (machine.root / f"{CONF_D}/20-try.toml".lstrip("/")).write_text(settings)
-        machine.do("systemctl restart shine-node")
-        machine.do(f"shine-node user add --login carol {some_keys()}")
-        machine.do("shine-node account new alice --server ws://127.0.0.1:7070/ws --keys /srv/alice.json")
-        users = machine.do(USERS)
-        expect("alice" in users and "carol" in users, users)
-        proved("a user is added by `user add`, a client by `account new`")
-        bob = work / "bob.json"
-        program("account", "new", "bob", "--server", url, "--keys", bob)
-        began = time.monotonic()
-        machine.do("shine-node send bob 'hello from the box' --wait delivered --timeout 60 --keys /srv/alice.json")
-        seconds = time.monotonic() - began
-        inbox = [json.loads(line) for line in program("inbox", "--json", "--keys", bob).splitlines()]
-        expect([one["text"] for one in inbox] == ["hello from the box"], f"bob has {inbox}")
-        proved("a message is delivered to a node outside of the machine, and read there", f"{seconds:.1f} s with start")
-
-
-def some_keys() -> str:
-    """Return the keys of a user as options of ``user add``."""
-    names = ("solana", "blockchain", "device")
-    keys = [base64.b64encode(bytes(SigningKey.generate().verify_key)).decode() for _ in names]
-    return " ".join(f"--{name}-key={key}" for name, key in zip(names, keys, strict=True))
-
-
-@contextlib.contextmanager
-def node_outside(work: Path) -> Iterator[str]:
-    """Run a node from the source tree on this system, and yield its url."""
-    with socket.socket() as free:
-        free.bind((OUTSIDE, 0))
-        port = free.getsockname()[1]
-    url = f"ws://{OUTSIDE}:{port}/ws"
-    config = work / "outside.toml"
-    config.write_text(
-        f'[server]\nlogin = "outside"\nurl = "{url}"\nlisten = "{OUTSIDE}:{port}"\ndataDir = "outside"\n[server.pool]\n'
-        'allowInsecurePeers = true\nallowPrivatePeers = true\n[registration]\nmode = "open"\n'
-    )
-    node = subprocess.Popen(
-        [sys.executable, TOP / "shine_node.py", "run", "--config", config],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    with node:
-        try:
-            expect(
-                node.stdout is not None and "listening on" in node.stdout.readline(), "the node outside does not start"
-            )
-            yield url
-        finally:
-            node.terminate()
-
-
-def program(*words: str | Path) -> str:
-    """Run a command of the source tree."""
-    return run(sys.executable, TOP / "shine_node.py", *words)
+def prove_backup(machine: Machine) -> None:
+    """Make the nightly backup, refuse it where there is no room, and go on from it after damage."""
+    began, start = time.monotonic(), "systemctl start shine-node-backup.service"
+    machine.do(start)
+    seconds = time.monotonic() - began
+    for _ in range(3):
+        time.sleep(1.1)  # its name has the second
+        machine.do(start)
+    found = machine.do(f"stat -c '%a %U %n' {BACKUPS}/*").splitlines()
+    expect(len(found) == 3 and all(line.startswith("600 shine-node /") for line in found), f"backups: {found}")
+    proved("the nightly backup is made as the node's user, and 3 are kept", f"{seconds:.1f} s")
+    full = machine.write(f"{CONF_D}/45-full.toml", "[storage]\nminFreeMiB = 16777216\n")
+    expect(machine.status(start)[0] != 0, "a backup is made on a full disk")
+    said = machine.do("journalctl -u shine-node-backup -n 20 -o cat")
+    expect("no backup was made" in said and "storage.minFreeMiB" in said, said)
+    expect(machine.do(f"stat -c '%a %U %n' {BACKUPS}/*").splitlines() == found, "backups have changed")
+    full.unlink()
+    machine.do("systemctl reset-failed shine-node-backup.service")
+    proved("a backup that would leave the disk too full is not made, and says why")
+    users = machine.do(USERS)
+    machine.do("systemctl stop shine-node")
+    since = machine.cursor()
+    machine.do("dd if=/dev/urandom of=/var/lib/shine-node/shine.mdb bs=4096 count=4 conv=notrunc status=none")
+    machine.do("systemctl start shine-node")
+    said = machine.journal(since)
+    expect(f"goes on with the backup {BACKUPS}/shine-" in said and machine.do(USERS) == users, said)
+    machine.do("rm /var/lib/shine-node/shine.mdb.damaged-*")
+    proved("a store that is damaged after it is replaced by it at the start", "with the defaults of the package")
 
 
 def prove_reload(machine: Machine) -> None:
@@ -377,11 +296,6 @@ def prove_kill(machine: Machine) -> None:
     proved("kill -9: it is started again and answers", f"after {time.monotonic() - began:.1f} s, with RestartSec=5s")
 
 
-def ready(machine: Machine) -> bool:
-    """Whether the service has said that it is ready."""
-    return machine.show("ActiveState") == "active" and machine.show("SubState") == "running"
-
-
 def prove_stop(machine: Machine) -> None:
     """Stop and start in order."""
     began = time.monotonic()
@@ -392,17 +306,6 @@ def prove_stop(machine: Machine) -> None:
     proved("a clean stop", f"{seconds * 1000:.0f} ms, status 0")
     machine.do("systemctl start shine-node")
     expect(answers(), "ready, and does not answer")  # ready means that it listens
-
-
-def drop_in(machine: Machine, text: str) -> None:
-    """Change the unit as an owner would, or undo that."""
-    folder = machine.root / DROP_INS.lstrip("/")
-    if text:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "try.conf").write_text(text)
-    else:
-        shutil.rmtree(folder)
-    machine.do("systemctl daemon-reload && systemctl restart shine-node")
 
 
 def prove_blocked_loop(machine: Machine) -> None:
@@ -494,48 +397,6 @@ def prove_tls(machine: Machine, work: Path) -> None:
     proved("where its files are missing the node starts without")
     listen.unlink()
     drop_in(machine, "")
-
-
-def prove_upgrade(machine: Machine, following: Path) -> None:
-    """Upgrade to the next version: data and configuration are kept."""
-    users, named = machine.do(USERS), machine.do(f"cat {NAMED}")
-    before = json.loads(machine.status("shine-node status --json")[1])
-    with (machine.root / NAMED.lstrip("/")).open("a") as file:
-        file.write("# the owner was here\n")
-    shutil.copy(following, machine.root / "srv/package.deb")
-    machine.do("apt-get install -y -q /srv/package.deb")
-    until("the node answers", answers)
-    after = json.loads(machine.status("shine-node status --json")[1])
-    expect(after["version"] == before["version"] + ".1", f"version {after['version']}")
-    expect(machine.do(USERS) == users, "users")
-    expect(machine.do(f"cat {NAMED}") == named + "# the owner was here\n", "configuration")
-    counts = [(one["store"]["users"], one["store"]["messages"]) for one in (before, after)]
-    expect(counts[0] == counts[1] and counts[0][1] > 0, f"{counts}")
-    said = machine.do("shine-node inbox --json --keys /srv/alice.json; dpkg --verify shine-node")
-    proved(
-        "an upgrade keeps data and configuration",
-        f"{before['version']} to {after['version']}, {counts[1][0]} users, {counts[1][1]} messages",
-    )
-    expect("?" not in said, f"dpkg --verify: {said}")
-
-
-def prove_end(machine: Machine) -> None:
-    """Remove, install again, and purge."""
-    users = machine.do(USERS)
-    machine.do("apt-get remove -y -q shine-node")
-    machine.do(f"test -s /var/lib/shine-node/shine.mdb -a -s {NAMED} -a ! -e /usr/bin/shine-node")
-    expect(not answers(), "it still answers")
-    machine.do("test ! -e /usr/share/shine-node")
-    proved("remove keeps data and configuration, and nothing else")
-    machine.do("apt-get install -y -q /srv/package.deb")
-    until("the node answers", answers)
-    expect(machine.do(USERS) == users, "users")
-    proved("installed again it finds its data")
-    machine.do("apt-get purge -y -q shine-node")
-    left = machine.do("find / -xdev -name '*shine-node*' -o -xdev -name '*shine_node*'").split()
-    expected = [path for path in left if path.startswith("/var/log/")]
-    expect(left == expected, f"left after a purge: {sorted(set(left) - set(expected))}")
-    proved("purge removes everything", "only the system user is left")
 
 
 if __name__ == "__main__":

@@ -92,6 +92,7 @@ def lay_ground(config: Config, clock: Clock, *, on_fatal: Callable[[], None]) ->
         now_ms=clock.now_ms(),
         on_fatal=on_fatal,
         monotonic=clock.monotonic,
+        migrates=True,
     )
     crypto = CryptoPool(threads=config.crypto.threads, max_queue=config.crypto.max_queue)
     readers = Readers(store)

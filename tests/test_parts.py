@@ -38,6 +38,8 @@ from shine_node.protocol.access import AccessServer
 from shine_node.protocol.errors import InternalError, ShineError, TooLarge, UserNotFound
 from shine_node.protocol.settings import setting_payload
 from shine_node.store.environment import StoreError
+from shine_node.store.layout import SCHEMA_VERSION, Table
+from shine_node.store.schema import STEPS, read_schema, write_schema
 from tests.cli.certificates import write_certificate
 from tests.support.clock import ManualClock
 from tests.support.nodes import run
@@ -99,6 +101,16 @@ def test_a_data_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.M
 def test_two_stores_of_one_folder(tmp_path: Path) -> None:
     with ground_of(config(tmp_path)), pytest.raises(StoreError, match="in use by another process"):
         lay_ground(config(tmp_path), ManualClock(), on_fatal=lambda: None)
+
+
+def test_a_store_of_an_older_schema_is_brought_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ground_of(config(tmp_path)) as ground:
+        ground.store.write_now(lambda txn: write_schema(txn, SCHEMA_VERSION - 1))
+    monkeypatch.setitem(STEPS, SCHEMA_VERSION, lambda txn: txn.put(Table.READ_MARKS, b"step", b""))
+    for _ in range(2):
+        with ground_of(config(tmp_path)) as ground, ground.store.read() as txn:
+            assert list(txn.scan(Table.READ_MARKS)) == [(b"step", b"")]
+            assert read_schema(txn, ground.store.path) == SCHEMA_VERSION
 
 
 # --- the certificate ---

@@ -17,6 +17,8 @@ from pathlib import Path
 PYTHONS = ("311", "312", "313")
 PLATFORMS = ("manylinux2014", "manylinux_2_17", "manylinux_2_28", "manylinux_2_34")
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+ELF_MACHINES = {"amd64": 62, "arm64": 183}
+"""``e_machine`` in the head of an ELF file."""
 NOT_NEEDED = (".pyi", ".pyx", ".pxd", ".c", ".h", "py.typed", ".pyx.orig")
 REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 
@@ -36,9 +38,17 @@ def main() -> int:
         path.write_bytes(data)
         path.chmod(0o644)
         if ".so" in path.suffixes:
+            check_machine(name, data, architecture)
             subprocess.run([strip, "--strip-unneeded", str(path)], check=True)
     print(len(files), "files")
     return 0
+
+
+def check_machine(name: str, data: bytes, architecture: str) -> None:
+    """Stop where an extension module is none of the architecture."""
+    machine = int.from_bytes(data[18:20], "little")
+    if data[:6] != b"\x7fELF\x02\x01" or machine != ELF_MACHINES[architecture]:
+        raise SystemExit(f"{name} is not for {architecture}")
 
 
 def _download(python: str, machine: str, folder: str) -> None:

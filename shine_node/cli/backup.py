@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -161,6 +162,7 @@ def _copy(store: Path, place: Path, config: Config, *, others: Sequence[Path], r
     with as_owner(store.parent):
         size = estimate_copy(store, map_size=map_size)
     need_room(place.parent, size)
+    _leave_room(store, place.parent, size, config.storage.min_free_mib)
     own_login = config.server.login.lower()
     with _new_file([place, *others], replace=replace) as new:
         with Bar("copying", size) as bar, as_owner(store.parent):
@@ -225,6 +227,21 @@ def _is_out_of_reach(folder: Path, user: int) -> bool:
     if os.path.ismount(folder) and not folder.is_symlink():
         return True
     return not any(above.stat().st_uid == user for path in (folder, folder.resolve()) for above in path.parents)
+
+
+def _leave_room(store: Path, folder: Path, size: int, min_free_mib: int) -> None:
+    """Refuse to make a copy of so many bytes that would have the node refuse messages, on the disk of the store."""
+    from shine_node.cli.new_file import NewFileError
+
+    if folder.stat().st_dev != store.stat().st_dev:
+        return
+    left = shutil.disk_usage(folder).free - size
+    if left < min_free_mib * 2**20:
+        raise NewFileError(
+            f"no backup was made: it takes {-(-size // 2**20)} MiB, and the disk of {store} would have {left // 2**20}"
+            f" MiB left, where {min_free_mib} are to stay free (storage.minFreeMiB): make room, or name a folder on"
+            " another disk in storage.backupDir"
+        )
 
 
 def _check(path: Path, copied: Copied) -> list[str]:

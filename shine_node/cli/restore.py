@@ -19,8 +19,9 @@ def add_parser(commands: SubCommands) -> None:
         "restore",
         help="put a backup in the place of the store",
         description="Looks at every row of a backup, and puts a copy of it in the place of the store of a node that"
-        " does not run. The store that was there is kept beside it. What came since the backup comes back from the"
-        " other servers of the users who have one, by itself, once the node runs.",
+        " does not run; one that an older version has made is brought up to date. The store that was there is kept"
+        " beside it. What came since the backup comes back from the other servers of the users who have one, by itself,"
+        " once the node runs.",
     )
     add_config_option(parser)
     parser.add_argument(
@@ -43,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     from shine_node.cli.store_place import open_given, store_folder
     from shine_node.config import load_config
     from shine_node.node import STORE_FILE
-    from shine_node.store.copying import check_copy
+    from shine_node.store.copying import check_copy, migrate_copy
     from shine_node.store.environment import StoreError
     from shine_node.store.files import take_lock
     from shine_node.store.owner import check_owner, read_owner
@@ -63,6 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
                     new.write(data)
                 new.sync()
                 try:
+                    migrate_copy(new.path, map_size=config.storage.map_size_mib * 2**20)
                     problems = check_copy(new.path)
                     owner = read_owner(new.path)
                     if not arguments.force:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,13 +13,14 @@ import lmdb
 
 from shine_node.store.environment import StoreError, Transaction
 from shine_node.store.files import examine_file
-from shine_node.store.layout import Table
+from shine_node.store.layout import SCHEMA_VERSION, Table, pack_number
 from shine_node.store.lineage import end_run
 from shine_node.store.owner import get_owner, put_owner
+from shine_node.store.schema import SCHEMA_KEY, migrate
 from shine_node.store.soundness import count_rows, look_through
 from shine_node.store.view import open_view
 
-__all__ = ["Copied", "check_copy", "copy_store", "estimate_copy", "finish_copy"]
+__all__ = ["Copied", "check_copy", "copy_store", "estimate_copy", "finish_copy", "migrate_copy"]
 
 CHUNK_BYTES: Final = 2**20
 SPARE_BYTES: Final = 16 * 2**20
@@ -98,6 +100,38 @@ def finish_copy(path: Path, position: int, own_login: str = "") -> str:
                 return get_owner(txn)
     except (lmdb.Error, OSError) as error:
         raise StoreError(f"the copy {path} cannot be finished: {error}") from None
+
+
+def migrate_copy(path: Path, *, map_size: int) -> None:
+    """Bring a copy that nobody else has open to the schema of this program, where it is of an older one.
+
+    What is no store at all is left to ``check_copy``, which says so.
+
+    Args:
+        map_size: ``storage.mapSizeMiB`` in bytes.
+
+    Raises:
+        StoreError: it is damaged, cannot be brought there, or has no room.
+    """
+    try:
+        if examine_file(path, thorough=True) is None:
+            return
+        map_size = max(map_size, path.stat().st_size + SPARE_BYTES)
+        with lmdb.open(
+            str(path), subdir=False, create=False, lock=False, max_dbs=len(Table) + 8, map_size=map_size, meminit=False
+        ) as env:
+            meta = env.open_db(Table.META.value, create=False)
+            with env.begin(db=meta) as raw:
+                found = raw.get(SCHEMA_KEY)
+            if found is None or found == pack_number(SCHEMA_VERSION):
+                return
+            with env.begin(write=True) as raw:
+                tables = {table: env.open_db(table.value, txn=raw) for table in Table}
+                migrate(Transaction(raw, tables, None), path)  # type: ignore[arg-type]  # it gets no numbers
+    except lmdb.NotFoundError:
+        return
+    except (lmdb.Error, OSError, struct.error) as error:
+        raise StoreError(f"{path} cannot be brought up to date: {error}") from None
 
 
 def check_copy(path: Path, copied: Copied | None = None, seen: Callable[[], object] = lambda: None) -> list[str]:

@@ -20,7 +20,7 @@ from shine_node.store.files import StoreDamaged, StoreError, open_environment, o
 from shine_node.store.job_queue import JobQueue
 from shine_node.store.jobs import Job, bring_back
 from shine_node.store.layout import Table
-from shine_node.store.schema import check_schema, last_numbers, write_schema
+from shine_node.store.schema import check_schema, last_numbers, migrate, write_schema
 from shine_node.store.transaction import Transaction
 from shine_node.store.trouble import Trouble
 from shine_node.store.unreadable import Unreadable, UnreadableRow
@@ -45,9 +45,10 @@ class Store:
             go back, not even in a store that was restored from a backup.
         on_fatal: called in the loop when the file can no longer be written until the process is started again.
         monotonic: the monotonic clock, seconds; the machine's where left out.
+        migrates: whether a store of an older schema is brought to this program's, as the node does, or refused.
 
     Raises:
-        StoreError: in use by another process, or not accessible; StoreUnsuitable: of a newer schema; StoreDamaged.
+        StoreError: in use by another process, or not accessible; StoreUnsuitable: of another schema; StoreDamaged.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Store:
         now_ms: int = 0,
         on_fatal: Callable[[], None] | None = None,
         monotonic: Callable[[], float] | None = None,
+        migrates: bool = False,
     ) -> None:
         self.path = path
         self.map_size = map_size
@@ -83,7 +85,7 @@ class Store:
             undo.callback(os.close, self._lock_file)
             self._env = open_environment(path, map_size)
             undo.callback(self._env.close)
-            self._open_tables(now_ms)
+            self._open_tables(now_ms, migrates=migrates)
             self._open = undo.pop_all()
 
     @property
@@ -302,16 +304,18 @@ class Store:
 
     # -- schema -------------------------------------------------------------------------------------------------
 
-    def _open_tables(self, now_ms: int) -> None:
+    def _open_tables(self, now_ms: int, *, migrates: bool) -> None:
         least = min(now_ms * 1000, MAX_FIRST_SEQ)
         try:
             with self._env.begin(write=True) as raw:
                 self._dbs[Table.META] = self._env.open_db(Table.META.value, txn=raw)
                 txn = Transaction(raw, self._dbs, self)
-                if not check_schema(txn, self.path):  # before anything else is made or looked at in it
+                if not migrates and not check_schema(txn, self.path):  # before all else is made or looked at in it
                     write_schema(txn)
                 for table in Table:
                     self._dbs[table] = self._env.open_db(table.value, txn=raw)
+                if migrates:  # whatever ends it undoes the tables too
+                    migrate(txn, self.path)
             with self.read() as txn:
                 self.seqs = last_numbers(txn, least)
         except (lmdb.Error, UnreadableRow) as error:

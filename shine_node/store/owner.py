@@ -11,6 +11,7 @@ from shine_node.protocol.logins import is_login
 from shine_node.store.environment import Store, Transaction
 from shine_node.store.files import StoreError
 from shine_node.store.layout import Table
+from shine_node.store.schema import StoreOutdated
 from shine_node.store.view import open_view
 
 __all__ = ["OWNER_KEY", "OtherServer", "check_owner", "get_owner", "note_owner", "put_owner", "read_owner"]
@@ -54,13 +55,16 @@ async def note_owner(store: Store, own_login: str) -> None:
 
 
 def read_owner(path: Path) -> str:
-    """Return whose a store is that nobody has open, such as a backup.
+    """Return whose a store is that nobody has open, such as a backup; empty where one of an older schema is looked at.
 
     Raises:
         StoreError: it cannot be looked into.
     """
-    with open_view(path, lock=False) as view, view.read() as txn:
-        return get_owner(txn)
+    try:
+        with open_view(path, lock=False) as view, view.read() as txn:
+            return get_owner(txn)
+    except StoreOutdated:
+        return ""
 
 
 def check_owner(path: Path, owner: str, own_login: str) -> None:

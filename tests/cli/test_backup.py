@@ -1,8 +1,10 @@
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -92,6 +94,18 @@ def test_no_room_is_told_before_anything_is_written(home, tmp_path, monkeypatch)
     assert "MiB are needed" in home.said
     assert home("backup", tmp_path / "nowhere" / "copy.mdb") == 1
     assert not (tmp_path / "copy.mdb").exists()
+
+
+def test_the_disk_of_the_store_keeps_what_is_to_stay_free(home, tmp_path, monkeypatch):
+    free = shutil.disk_usage(home.data).free // 2**20
+    home.config.write_text(home.config.read_text() + f"storage.minFreeMiB = {free * 2}\n")
+    assert home("backup") == 1
+    assert "no backup was made" in home.said and f"where {free * 2} are to stay free (storage.minFreeMiB)" in home.said
+    assert names(home.data / "backups") == []
+    elsewhere = os.stat_result((0o600, 1, -1, 1, 0, 0, 0, 0, 0, 0))
+    real = Path.stat
+    monkeypatch.setattr(Path, "stat", lambda path, **how: elsewhere if path == home.store else real(path, **how))
+    backup._leave_room(home.store, tmp_path, 1, free * 2)
 
 
 def test_no_store_yet(tmp_path, capsys):

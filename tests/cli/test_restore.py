@@ -4,8 +4,9 @@ import os
 import lmdb
 import pytest
 
-from shine_node.store.layout import Table, pack_number
+from shine_node.store.layout import SCHEMA_VERSION, Table, pack_number
 from shine_node.store.lineage import begin_run
+from shine_node.store.schema import SCHEMA_KEY, STEPS
 from tests.cli.stores import Commands, names, tables
 
 
@@ -165,3 +166,19 @@ def test_one_of_another_server_is_for_a_server_that_was_renamed(home, tmp_path):
     assert "is a backup of the server own.server, and this one is renamed" in home.said
     assert home.store.read_bytes() == before
     assert home("restore", "--force", tmp_path / "copy.mdb") == 0
+
+
+def test_one_of_an_older_version_is_brought_up_to_date(home, tmp_path, monkeypatch):
+    backup = tmp_path / "copy.mdb"
+    assert home("backup", backup) == 0
+    then = tables(home.store)
+    home.write((Table.META, SCHEMA_KEY, pack_number(SCHEMA_VERSION - 1)))
+    old = home.store.rename(tmp_path / "old.mdb")
+    assert home("restore", old) == 1
+    assert "cannot be brought from schema" in home.said and "nothing was changed" in home.said
+    assert not home.store.exists()
+    monkeypatch.setitem(STEPS, SCHEMA_VERSION, lambda txn: txn.put(Table.READ_MARKS, b"step", bytes(8)))
+    before = old.read_bytes()
+    assert home("restore", old) == 0, home.said
+    assert old.read_bytes() == before
+    assert tables(home.store) == then | {Table.READ_MARKS: [*then[Table.READ_MARKS], (b"step", bytes(8))]}

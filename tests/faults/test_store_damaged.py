@@ -143,7 +143,10 @@ def test_without_a_way_to_go_on_it_ends_with_one_line_and_again_so(tmp_path: Pat
     assert read_state(path).damage == ""
 
 
-def test_a_store_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("schema", "said"), [(99, "written by a newer version"), (0, "cannot be brought from schema 0")]
+)
+def test_a_store_of_another_schema_is_left_alone(tmp_path: Path, schema: int, said: str) -> None:
     server = ServerProcess("home", tmp_path)
 
     async def before() -> None:
@@ -153,11 +156,11 @@ def test_a_store_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
     run(before())
     path = server.store_file
     with opened(path) as store:
-        store.write_now(lambda txn: txn.put(Table.META, b"schema", struct.pack(">Q", 99)))
+        store.write_now(lambda txn: txn.put(Table.META, b"schema", struct.pack(">Q", schema)))
     content = path.read_bytes()
     status, [line] = ended(server)
     assert status == NEEDS_OWNER
-    assert "written by a newer version" in line
+    assert said in line
     assert path.read_bytes() == content
 
 

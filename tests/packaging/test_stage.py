@@ -62,7 +62,11 @@ def test_each_file_of_it_is_installed_or_is_of_the_build(stage: Path) -> None:
 def test_it_is_the_same_whatever_the_rights_of_the_working_tree_are(stage: Path) -> None:
     for path in stage.rglob("*"):
         mode = path.stat().st_mode & 0o777
-        runs = path.is_dir() or path.relative_to(stage) in (Path("bin/shine-node"), Path("debian/rules"))
+        runs = path.is_dir() or path.relative_to(stage) in (
+            Path("bin/shine-node"),
+            Path("name-this-server"),
+            Path("debian/rules"),
+        )
         assert mode == (0o755 if runs else 0o644), path
 
 
@@ -124,7 +128,7 @@ def test_versions_that_differ_are_refused(tmp_path: Path, top: Path) -> None:
 
 
 class Etc:
-    """``/etc/shine-node`` in a folder, and the part of the maintainer script that names the server there."""
+    """``/etc/shine-node`` in a folder, and what names the server there before the first start."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "etc"
@@ -132,18 +136,20 @@ class Etc:
         shutil.copy(PACKAGING / "etc/shine-node.toml", self.folder)
         self.main = self.folder / "shine-node.toml"
         self.named = self.folder / "conf.d/10-this-server.toml"
+        self.data = folder / "data"
+        self.data.mkdir()
 
     def name_this_server(self, host: str = "My_Pi.local") -> None:
-        script = (PACKAGING / "debian/shine-node.postinst").read_text()
-        [function] = re.findall(r"^name_this_server\(\) \{\n.*?^\}\n", script, re.MULTILINE | re.DOTALL)
         host_file = self.folder / "hostname"
         host_file.write_text(host + "\n")
-        text = function.replace("/etc/shine-node", str(self.folder)).replace(
-            "/proc/sys/kernel/hostname", str(host_file)
-        )
-        subprocess.run(
-            ["sh", "-ec", f"{text}\nname_this_server"], check=True, timeout=60, env={"PATH": os.environ["PATH"]}
-        )
+        text = (PACKAGING / "name-this-server").read_text()
+        for there, here in (
+            ("/etc/shine-node", self.folder),
+            ("/var/lib/shine-node", self.data),
+            ("/proc/sys/kernel/hostname", host_file),
+        ):
+            text = text.replace(there, str(here))
+        subprocess.run(["sh", "-c", text], check=True, timeout=60, env={"PATH": os.environ["PATH"]})
 
 
 @pytest.mark.parametrize(
@@ -183,6 +189,22 @@ def test_a_name_in_the_main_file_counts(tmp_path: Path) -> None:
     etc.main.write_text('server.login = "mine"\nserver.url = "wss://mine.example/ws"\n')
     etc.name_this_server()
     assert not etc.named.exists()
+
+
+def test_a_server_that_has_a_store_gets_no_other_name(tmp_path: Path) -> None:
+    etc = Etc(tmp_path)
+    (etc.data / "shine.mdb").touch()
+    etc.name_this_server()
+    assert not etc.named.exists()
+    (etc.data / "shine.mdb").unlink()
+    shutil.rmtree(etc.named.parent)
+    etc.name_this_server()
+    assert etc.named.exists() and list(etc.named.parent.iterdir()) == [etc.named]
+
+
+def test_the_package_makes_no_name_when_it_is_installed() -> None:
+    script = (PACKAGING / "debian/shine-node.postinst").read_text()
+    assert "login" not in script and "name-this-server" not in script, "each copy of an image is a server of its own"
 
 
 def test_the_main_file_says_nothing_and_names_what_is_there(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ from tests.support.vectors import REPOSITORY
 
 DEBIAN = REPOSITORY / "packaging" / "debian"
 UNIT = DEBIAN / "shine-node.service"
+BACKUP = DEBIAN / "shine-node.shine-node-backup.service"
+TIMER = DEBIAN / "shine-node.shine-node-backup.timer"
 EXAMPLE = REPOSITORY / "packaging" / "examples" / "tls.conf"
 OTHER_DISK = REPOSITORY / "packaging" / "examples" / "data-dir.conf"
 MOST_EXPOSURE = "15"
@@ -40,6 +42,7 @@ def parsed(path: Path) -> dict[str, list[str]]:
 
 
 SERVICE = parsed(UNIT)
+NIGHTLY = parsed(BACKUP)
 
 
 def only(key: str) -> str:
@@ -87,12 +90,13 @@ def test_the_node_may_use_what_its_defaults_need() -> None:
     assert int(only("MemoryMax").removesuffix("M")) > int(only("MemoryHigh").removesuffix("M")) > 128
 
 
-def test_systemd_judges_it_well() -> None:
+@pytest.mark.parametrize("unit", [UNIT, BACKUP])
+def test_systemd_judges_it_well(unit: Path) -> None:
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         pytest.skip("needs systemd-analyze")
     found = subprocess.run(
-        [analyze, "security", "--offline=true", f"--threshold={MOST_EXPOSURE}", "--no-pager", str(UNIT)],
+        [analyze, "security", "--offline=true", f"--threshold={MOST_EXPOSURE}", "--no-pager", str(unit)],
         capture_output=True,
         text=True,
         timeout=60,
@@ -100,6 +104,39 @@ def test_systemd_judges_it_well() -> None:
     )
     assert "exposure level" in found.stdout, found.stderr
     assert found.returncode == 0, found.stdout
+
+
+def test_the_nightly_backup_is_one_of_the_node_by_its_user_and_keeps_few() -> None:
+    [command] = NIGHTLY["ExecStart"]
+    program, *words = shlex.split(command)
+    arguments = build_parser().parse_args(words)
+    assert (program, words[0]) == ("/usr/bin/shine-node", "backup")
+    assert (arguments.config, arguments.target, arguments.keep) == (DEFAULT_CONFIG, None, 3)
+    assert NIGHTLY["Type"] == ["oneshot"]
+    assert NIGHTLY["PrivateNetwork"] == ["yes"]
+    assert "Install" not in BACKUP.read_text(), "its timer alone starts it"
+    assert "RuntimeDirectory" not in NIGHTLY, "it would go, with the socket of the node, when the backup is done"
+    assert NIGHTLY["ProtectSystem"] == ["full"], "storage.backupDir may be anywhere"
+    for key, values in SERVICE.items():
+        alike = key.startswith(
+            ("Restrict", "Lock", "Memory", "SystemCall", "Keyring", "NoNew", "State", "User", "Group")
+        )
+        if alike and key not in ("Restart", "RestrictAddressFamilies", "MemoryHigh"):
+            assert NIGHTLY[key] == values, key
+    for rules in ("debian/rules", "bundle/rules"):
+        assert (
+            "dh_installsystemd --name=shine-node-backup shine-node-backup.timer" in (DEBIAN.parent / rules).read_text()
+        )
+
+
+def test_the_timer_is_of_every_night_and_spread() -> None:
+    timer = parsed(TIMER)
+    assert timer["OnCalendar"] == ["*-*-* 02:30"]
+    assert (timer["Persistent"], timer["RandomizedDelaySec"], timer["WantedBy"]) == (
+        ["true"],
+        ["2h"],
+        ["timers.target"],
+    )
 
 
 def test_the_example_hands_over_what_the_node_looks_for() -> None:

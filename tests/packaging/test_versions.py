@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 import tomllib
 
 import pytest
@@ -58,3 +60,28 @@ def test_both_packages_are_of_one_kind(field: str) -> None:
         for control in ("debian/control", "bundle/control")
     ]
     assert values[0] == values[1] and len(values[0]) == 1
+
+
+def test_the_package_is_an_upgrade_of_the_bundle_and_of_the_bundle_of_before() -> None:
+    """A change of Debian 12 to 13 brings the package in by itself; nothing else is to be removed for it."""
+    build = (PACKAGING / "build-bundle").read_text(encoding="utf-8")
+    [suffix] = re.findall(r"sed -i '1s/\(\\\(\.\*\\\)\)/\(\\1(.+)\)/' debian/changelog", build)
+    version = PROJECT["version"]
+    compare = shutil.which("dpkg")
+    if compare is None:
+        pytest.skip("needs dpkg")
+    for less, more in ((version + suffix, version), (version, f"{version}.1{suffix}")):
+        subprocess.run([compare, "--compare-versions", less, "lt", more], check=True, timeout=60)
+    for control, architectures in (("debian/control", ["all"]), ("bundle/control", ["amd64", "arm64"])):
+        text = (PACKAGING / control).read_text(encoding="utf-8")
+        assert re.findall(r"^Package: (.*)$", text, re.MULTILINE) == ["shine-node"]
+        assert re.findall(r"^Architecture: (.*)$", text, re.MULTILINE)[0].split() == architectures
+        assert not re.search(r"^(Conflicts|Breaks|Replaces|Provides|Multi-Arch):", text, re.MULTILINE)
+
+
+def test_neither_package_asks_for_what_the_system_of_the_other_step_has_not() -> None:
+    """The bundle goes on working while Debian 12 becomes 13: Python 3.11 to 3.13."""
+    text = (PACKAGING / "bundle/control").read_text(encoding="utf-8")
+    assert "python3 (>= 3.11)" in text and "python3 (<< 3.14)" in text
+    fetched = (PACKAGING / "bundle/fetch_wheels.py").read_text(encoding="utf-8")
+    assert 'PYTHONS = ("311", "312", "313")' in fetched

@@ -12,11 +12,12 @@ import lmdb
 import pytest
 
 from shine_node.store import copying
-from shine_node.store.copying import Copied, check_copy, copy_store, estimate_copy, finish_copy
+from shine_node.store.copying import Copied, check_copy, copy_store, estimate_copy, finish_copy, migrate_copy
 from shine_node.store.environment import Store, StoreError, Transaction
-from shine_node.store.layout import Table, pack_number
+from shine_node.store.layout import SCHEMA_VERSION, Table, pack_number
 from shine_node.store.lineage import begin_run, list_runs
 from shine_node.store.owner import put_owner, read_owner
+from shine_node.store.schema import SCHEMA_KEY, STEPS, StoreOutdated, write_schema
 from shine_node.store.view import view_store
 from tests.store.rich import EVERYTHING, do, found
 from tests.store.rooms import MAP_SIZE, MIB, opened
@@ -209,3 +210,43 @@ def test_a_copy_says_whose_it_is(tmp_path: Path, before: str, expected: str) -> 
     assert finish_copy(target, copied.position, "home") == expected
     assert check_copy(target, copied) == []
     assert read_owner(target) == expected
+
+
+def test_a_copy_of_an_older_schema_is_brought_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "shine.mdb"
+    fill(path)
+    before = tables(path)
+    migrate_copy(path, map_size=MAP_SIZE)
+    assert tables(path) == before
+    with opened(path) as store:
+        store.write_now(lambda txn: write_schema(txn, SCHEMA_VERSION - 1))
+    with pytest.raises(StoreOutdated):
+        check_copy(path)
+    with pytest.raises(StoreError, match="cannot be brought from schema"):
+        migrate_copy(path, map_size=MAP_SIZE)
+    monkeypatch.setitem(STEPS, SCHEMA_VERSION, lambda txn: txn.put(Table.READ_MARKS, b"new", bytes(8)))
+    names = {file.name for file in tmp_path.iterdir()}
+    migrate_copy(path, map_size=MAP_SIZE)
+    assert {file.name for file in tmp_path.iterdir()} == names, "nothing is written beside it"
+    check_copy(path)
+    after = tables(path)
+    assert (b"new", bytes(8)) in after[Table.READ_MARKS]
+    assert (SCHEMA_KEY, pack_number(SCHEMA_VERSION)) in after[Table.META]
+
+
+def test_what_is_no_store_is_not_made_one(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.mdb"
+    empty.write_bytes(b"")
+    migrate_copy(empty, map_size=MAP_SIZE)
+    assert empty.read_bytes() == b""
+    other = tmp_path / "other.mdb"
+    with lmdb.open(str(other), subdir=False, max_dbs=4, map_size=MIB) as env, env.begin(write=True) as txn:
+        env.open_db(b"theirs", txn=txn)
+    before = other.read_bytes()
+    migrate_copy(other, map_size=MAP_SIZE)
+    assert other.read_bytes() == before
+    odd = tmp_path / "odd.mdb"
+    with opened(odd) as store:
+        store.write_now(lambda txn: txn.put(Table.META, SCHEMA_KEY, b"1"))
+    with pytest.raises(StoreError, match="cannot be brought up to date"):
+        migrate_copy(odd, map_size=MAP_SIZE)

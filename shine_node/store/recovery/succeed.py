@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shine_node.store.environment import Store
-from shine_node.store.files import StoreError
+from shine_node.store.files import StoreError, examine_file
 from shine_node.store.owner import check_owner, put_owner, read_owner
 from shine_node.store.recovery import backups as folder_of_backups
 from shine_node.store.recovery.state import read_state, write_state
 from shine_node.store.refill import begin_refill
+from shine_node.store.schema import StoreOutdated
 from shine_node.store.structure import read_file_head
 from shine_node.store.verifying.verify import Progress, repair_store, verify_file
 
@@ -78,10 +79,16 @@ def examine_backup(
 ) -> Backup:
     """Look through a backup; nothing is changed, and nothing is written beside it.
 
+    Of one that an older version has made the pages are looked at: its rows the node brings up to date when it opens it.
+
     Raises:
         StoreError: it is no store, or damaged in a way that no repair mends; OSError: it cannot be read.
     """
-    report = verify_file(path, own_login, threads=threads, progress=progress, lock=False)
+    try:
+        report = verify_file(path, own_login, threads=threads, progress=progress, lock=False)
+    except StoreOutdated:
+        examine_file(path, thorough=True)
+        return Backup(path, own_login, threads, 0, 0)
     return Backup(path, own_login, threads, report.problems, report.lost)
 
 

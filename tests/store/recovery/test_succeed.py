@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shine_node.store.environment import StoreError, Transaction
-from shine_node.store.layout import Table
+from shine_node.store.layout import SCHEMA_VERSION, Table
 from shine_node.store.owner import get_owner, put_owner
 from shine_node.store.recovery.state import read_state
 from shine_node.store.recovery.succeed import (
@@ -24,6 +24,7 @@ from shine_node.store.recovery.succeed import (
 )
 from shine_node.store.recovery.unfinished import finish_placing
 from shine_node.store.refill import list_refilling
+from shine_node.store.schema import write_schema
 from shine_node.store.verifying import verify as verify_module
 from shine_node.store.verifying.verify import verify_file
 from tests.store.rooms import MAP_SIZE, NOW, OWN, opened
@@ -165,6 +166,16 @@ def test_a_copy_that_cannot_be_mended_takes_no_place(tmp_path: Path, monkeypatch
         put_backup(place, found, now_ms=NOW)
     assert place.read_bytes() == b"damaged"
     assert files_in(place.parent) == {place}
+
+
+def test_of_one_of_an_older_version_the_pages_are_looked_at(tmp_path: Path) -> None:
+    older = full_store(tmp_path)
+    with opened(older) as store:
+        store.write_now(lambda txn: write_schema(txn, SCHEMA_VERSION - 1))
+    assert first_sound([older], OWN) == Backup(older, OWN, None, 0, 0)
+    whole = older.read_bytes()
+    older.write_bytes(whole[: len(whole) // 2])
+    assert first_sound([older], OWN) is None
 
 
 def test_a_backup_takes_the_place_and_what_was_there_is_kept(tmp_path: Path) -> None:
