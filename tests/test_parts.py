@@ -198,7 +198,7 @@ def test_the_intake_the_deliverer_and_the_worker_keep_to_the_configuration(tmp_p
             for schedule in (intake._schedule, deliverer._schedule, worker._schedule):
                 assert schedule.offsets_ms == (0, 7_000, 70_000)
             assert deliverer._first_attempt_timeout_ms == 1200
-            assert (worker._interval, worker._max_concurrent) == (1.3, 14)
+            assert (worker._interval, worker._slow._most) == (1.3, 14)
             await worker.close()
             await deliverer.close()
             await lookup.close()
