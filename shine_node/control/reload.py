@@ -83,8 +83,7 @@ class Reloader:
                 log.error("nothing was reloaded, all stays as it is: %s", error)
                 raise BadConfiguration(str(error)) from None
             self._apply(plan.config)
-            if authorities():
-                plan = _with_other(plan, AUTHORITIES, "others than before")
+            plan = _with_other(plan, AUTHORITIES, "others than before" if authorities() else "")
         _say(
             f"reloaded; changed: {plan.describe(plan.changed)}; for a restart: {plan.describe(plan.need_restart)}",
             always=bool(plan.changed),

@@ -47,6 +47,17 @@ def test_where_the_log_is_json_mistakes_are_too_and_so_is_the_place_where_it_lis
     run(story())
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_mistakes_have_the_form_of_the_log(tmp_path, capsys, form):
+    config = write_config(tmp_path, f'[log]\nformat = "{form}"\n[storage]\nmapSizeMiB = 7')
+    assert run_command(["run", "--config", str(config)]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    [line] = said.err.splitlines()
+    message = json.loads(line)["message"] if form == "json" else line.removeprefix("shine-node: ")
+    assert message.startswith(f"{config}:") and "storage.mapSizeMiB = 7 is out of range" in message
+
+
 def test_without_a_file_it_says_how_to_get_one(tmp_path):
     found = run_program("run", "--config", tmp_path / "none.toml")
     assert found.returncode == 2 and "`shine-node init` writes one" in found.stderr
