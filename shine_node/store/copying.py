@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import struct
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ from shine_node.store.lineage import end_run
 from shine_node.store.owner import get_owner, put_owner
 from shine_node.store.schema import SCHEMA_KEY, migrate
 from shine_node.store.soundness import count_rows, look_through
+from shine_node.store.unreadable import UnreadableRow
 from shine_node.store.view import open_view
 
 __all__ = ["Copied", "check_copy", "copy_store", "estimate_copy", "finish_copy", "migrate_copy"]
@@ -130,7 +130,7 @@ def migrate_copy(path: Path, *, map_size: int) -> None:
                 migrate(Transaction(raw, tables, None), path)  # type: ignore[arg-type]  # it gets no numbers
     except lmdb.NotFoundError:
         return
-    except (lmdb.Error, OSError, struct.error) as error:
+    except (lmdb.Error, OSError, UnreadableRow) as error:
         raise StoreError(f"{path} cannot be brought up to date: {error}") from None
 
 

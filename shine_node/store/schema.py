@@ -78,7 +78,7 @@ def check_schema(txn: Transaction, path: Path) -> bool:
 
     Raises:
         StoreOutdated: it is of an older schema.
-        StoreUnsuitable, struct.error: as ``read_schema``.
+        StoreUnsuitable, UnreadableRow: as ``read_schema``.
     """
     number = read_schema(txn, path)
     if number is not None and number < SCHEMA_VERSION:
@@ -98,7 +98,7 @@ def migrate(txn: Transaction, path: Path, *, steps: Mapping[int, Step] = STEPS, 
 
     Raises:
         StoreUnsuitable: as ``read_schema``, or a step is not known, or a row is not as the step needs it.
-        struct.error: as ``read_schema``; lmdb.Error: there is no room, or the file is damaged.
+        UnreadableRow: as ``read_schema``; lmdb.Error: there is no room, or the file is damaged.
     """
     number = read_schema(txn, path, version=version)
     if number is None or number == version:

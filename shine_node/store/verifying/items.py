@@ -313,6 +313,6 @@ def _drop_item(
         return Finding(problem, table, key, text)
     drop: list[RowKey] = [(Table.HISTORY, item.encode())]
     content = context.content(row.seq) if row.seq else None
-    if content is not None and (not content or _is_of(content, item, row)):
+    if content and _is_of(content, item, row):  # an empty place may be that of another item, and keeps a number taken
         drop.append((Table.CONTAINERS, pack_number(row.seq)))
     return Finding(problem, table, key, text, drop=(*drop, *drop_index_rows(context, item, row)))

@@ -90,6 +90,15 @@ def test_several_bits_of_access_records(people: Bench, data: st.DataObject) -> N
     demand(people, data.draw(_several(people.of(Table.ACCESS_RECORDS))))
 
 
+def test_the_empty_place_of_another_item_stays(full: Bench) -> None:
+    """Where a row's number and digest are damaged at once."""
+    key = b"alice\0bob\0\5" + bytes.fromhex("0000019d345cf4f40000000702")
+    value = bytes.fromhex("0201000000000000000600000000000000000000019d345cf30000000001")
+    assert (Table.HISTORY, key) in full.rows
+    demand(full, {(Table.HISTORY, key): value})
+    demand(full, {(Table.HISTORY, key): value + b"\0"})
+
+
 @settings(deadline=None)
 @given(st.data())
 def test_several_bits_of_any_row(full: Bench, data: st.DataObject) -> None:
