@@ -114,8 +114,8 @@ def run_node(config: Config, *, config_path: Path | None = None) -> int:
     SIGHUP lets it read its certificate and ``config_path`` again.
 
     It prints ``listening on …`` for each address on standard output once it listens, as a line of the log's form where
-    that is JSON, and tells the service manager, if
-    there is one, that it is ready, how it is, that it is alive, and that it stops.
+    that is JSON, and tells the service manager, if there is one, that it is ready, how it is, that it is alive, and
+    that it stops.
     """
     set_up_logging(config.log)
     notifier = Notifier(os.environ, os.getpid())
@@ -187,13 +187,14 @@ class _Signals:
 
         What is under way then is given up in time: another store is put in the place of one at one stroke.
         """
+        began = self._clock.monotonic()
 
         def early(number: int, frame: object) -> None:
             if not self.stopping.is_set():
                 self._early = True
                 self._since = self._clock.monotonic()
                 self.stopping.set()
-                resort.arm(0, seconds=START_STOP_SECONDS, first=lambda: end_start(store))
+                resort.arm(0, seconds=START_STOP_SECONDS, first=lambda: end_start(store, seconds=self._since - began))
 
         before = {number: signal.signal(number, early) for number in STOP_SIGNALS}
         try:

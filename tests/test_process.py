@@ -42,7 +42,8 @@ from shine_node.process import (
 from shine_node.protocol.errors import ServerBusy, ShineError
 from shine_node.store.environment import Store
 from shine_node.store.files import StoreDamaged, StoreError, StoreOutOfReach
-from shine_node.store.recovery.state import State, read_state
+from shine_node.store.recovery import start as start_module
+from shine_node.store.recovery.state import State, read_state, write_state
 from shine_node.store.unreadable import UnreadableRow
 from shine_node.tls import CertificateError
 from tests.api.talk import Silent, Talk, asked, node
@@ -706,6 +707,31 @@ def test_a_signal_breaks_off_a_start_that_takes_long(
     assert run_node(config_from_mapping(node_settings("home", tmp_path))) == 0  # the test goes on where it had ended
     assert ended[0] == 0
     assert "what was under way is given up" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("process_of_before")
+@pytest.mark.parametrize(("long", "starts"), [(0.0, 3), (PATIENCE, 0)])
+def test_a_signal_that_comes_after_long_does_not_take_back_the_count_of_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: list[int], long: float, starts: int
+) -> None:
+    """The time that a service manager gives to a start was over: nobody wanted that."""
+    monkeypatch.setattr(process_module, "START_STOP_SECONDS", 0.01)
+    monkeypatch.setattr(start_module, "LONG_START_SECONDS", long)
+    settings = config_from_mapping(node_settings("home", tmp_path))
+    counted: list[int] = []
+
+    def look(store: Path, *arguments: object, **options: object) -> None:
+        write_state(store, State(running="b", starts=3))
+        os.kill(os.getpid(), signal.SIGTERM)
+        deadline = time.monotonic() + PATIENCE
+        while not ended and time.monotonic() < deadline:
+            time.sleep(0.01)
+        counted.append(read_state(store).starts)
+
+    monkeypatch.setattr(process_module, "prepare_store", look)
+    run_node(settings)  # the test goes on where it had ended
+    assert ended[0] == 0
+    assert counted == [starts]
 
 
 @pytest.mark.usefixtures("process_of_before")

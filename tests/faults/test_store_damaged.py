@@ -28,14 +28,15 @@ from tests.support.nodes import ServerProcess, now_ms, run, toml_text
 
 PAGE = 4096
 SECONDS = 60
-ABORTS = """
+ENDED = """
 import os, sys
 sys.path.insert(0, {launcher!r})
 from shine_node import cli, node
-node.Node.__init__ = lambda *arguments, **named: os.abort()
+from shine_node.store.recovery import start
+{what} = lambda *arguments, **named: os.kill(os.getpid(), 9)
 sys.exit(cli.main(sys.argv[1:]))
 """
-"""The node, with an opening of the store that something ends."""
+"""The node, with an opening of the store, or a look at it before that, which something ends."""
 LOOKS_LONG = """
 import sys, time
 sys.path.insert(0, {launcher!r})
@@ -294,7 +295,8 @@ def test_a_start_that_the_damage_ends_is_followed_by_one_that_says_so(tmp_path: 
     run(server.discard())
 
 
-def test_starts_that_are_ended_in_the_middle_are_not_made_for_ever(tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", ["node.Node.__init__", "start.examine_file"])
+def test_starts_that_are_ended_in_the_middle_are_not_made_for_ever(tmp_path: Path, what: str) -> None:
     server = ServerProcess("home", tmp_path)
 
     async def before() -> None:
@@ -302,8 +304,8 @@ def test_starts_that_are_ended_in_the_middle_are_not_made_for_ever(tmp_path: Pat
         await server.discard()
 
     run(before())
-    file = tmp_path / "abort.py"
-    file.write_text(ABORTS.format(launcher=str(LAUNCHER.parent)))
+    file = tmp_path / "ended.py"
+    file.write_text(ENDED.format(launcher=str(LAUNCHER.parent), what=what))
     config = server.folder / "node.toml"
     config.write_text(toml_text(server.settings))
     command = [sys.executable, str(file), "run", "--config", str(config)]
@@ -311,7 +313,7 @@ def test_starts_that_are_ended_in_the_middle_are_not_made_for_ever(tmp_path: Pat
     for _ in range(MOST_STARTS + 1):
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
         found.append(done.returncode)
-    assert found == [-signal.SIGABRT] * MOST_STARTS + [NEEDS_OWNER]
+    assert found == [-signal.SIGKILL] * MOST_STARTS + [NEEDS_OWNER]
     assert "3 starts in a row" in done.stderr
     assert "`shine-node verify --repair`" in done.stderr
     assert "Traceback" not in done.stderr

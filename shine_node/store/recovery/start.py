@@ -24,12 +24,23 @@ from shine_node.store.recovery.state import (
 from shine_node.store.recovery.unfinished import finish_placing
 from shine_node.store.unreadable import REPAIR
 
-__all__ = ["MOST_STARTS", "Rules", "end_run", "end_start", "find_damage", "prepare_store", "recovery_notice"]
+__all__ = [
+    "LONG_START_SECONDS",
+    "MOST_STARTS",
+    "Rules",
+    "end_run",
+    "end_start",
+    "find_damage",
+    "prepare_store",
+    "recovery_notice",
+]
 
 log = logging.getLogger(__name__)
 
 MOST_STARTS = 3
 """Starts in a row that may end before the node listens, without a word of it, in one run of the machine."""
+LONG_START_SECONDS = 600.0
+"""After which nobody may have wanted that a start is broken off: a service manager's time for it may be over."""
 
 
 class Rules(NamedTuple):
@@ -54,6 +65,8 @@ def prepare_store(store: Path, rules: Rules, *, now_ms: int, boot: str) -> None:
     damage has ended it. After a loss of power the pages that the opening touches are looked at; should others be
     damaged and end the node, the next start finds them.
 
+    The start is counted before that: to look, and to mend a backup, takes memory and time, and may be ended too.
+
     Args:
         boot: what tells this start of the machine from others, empty where that is not known.
 
@@ -65,24 +78,24 @@ def prepare_store(store: Path, rules: Rules, *, now_ms: int, boot: str) -> None:
     lock = take_lock(store)
     try:
         finish_placing(store)
-        state = read_state(store)
-        damage = find_damage(store, state, boot=boot, now_ms=now_ms)
-        if damage is not None:
-            state = _go_on(store, damage, state, rules, now_ms)
-        elif is_marked(store, state):
-            text = (
-                "%s: damage was met (%s), and every page fits; if it happens again within a day, it counts as damaged"
-            )
-            log.warning(text, store, state.damage)
-            state = state._replace(doubted_at_ms=now_ms)
-        elif _is_unclean(state, boot) and state.starts >= MOST_STARTS:
-            _stop_starting(store, state)
-        starts = state.starts + 1 if _is_unclean(state, boot) else 1
-        state = state._replace(damage="", damaged_inode=0, damaged_position=0, starts=starts)
+        before = read_state(store)
+        looked = _may_be(before.looking, boot)  # and was ended meanwhile
+        in_row = looked or _is_unclean(before, boot)
+        if looked and before.starts >= MOST_STARTS:
+            _stop_starting(store, before)
+        running = boot or UNKNOWN
+        with contextlib.suppress(OSError):  # it is told below
+            write_state(store, before._replace(looking=running, starts=before.starts + 1 if in_row else 1))
+        try:
+            state = _look(store, before._replace(looking=""), rules, now_ms, boot)
+        except (ShineError, OSError):
+            _take_back(store, before)
+            raise
         try:
             # A new one is known once it is there: until then a start may fail for other reasons.
             known = state.known or _has_bytes(store)
-            write_state(store, state._replace(known=known, running=boot or UNKNOWN))
+            starts = state.starts + 1 if in_row else 1  # of another store that was put there, it is the first one
+            write_state(store, state._replace(known=known, running=running, starts=starts))
         except OSError as error:  # a full disk is no obstacle to reading
             log.warning("that the node runs cannot be written down (%s)", error)
     finally:
@@ -96,16 +109,22 @@ def end_run(store: Path, *, damage: str = "") -> None:
             mark_damage(store, damage)
         else:
             state = read_state(store)
-            write_state(store, state._replace(known=state.known or _has_bytes(store), running="", starts=0))
+            write_state(store, state._replace(known=state.known or _has_bytes(store), running="", starts=0, looking=""))
     except OSError as error:
         log.warning("how this run has ended cannot be written down (%s): the next start looks longer", error)
 
 
-def end_start(store: Path) -> None:
-    """Take note that a start has come as far as listening, or was broken off because somebody wanted that."""
+def end_start(store: Path, *, seconds: float = 0.0) -> None:
+    """Take note that a start has come as far as listening, or was broken off because somebody wanted that.
+
+    Args:
+        seconds: how long it took until it was broken off; after ``LONG_START_SECONDS`` its count stays.
+    """
+    if seconds >= LONG_START_SECONDS:
+        return
     try:
         state = read_state(store)
-        write_state(store, state._replace(known=state.known or _has_bytes(store), starts=0))
+        write_state(store, state._replace(known=state.known or _has_bytes(store), starts=0, looking=""))
     except OSError as error:
         log.warning("that the node has started cannot be written down (%s)", error)
 
@@ -147,9 +166,40 @@ def recovery_notice(store: Path, state: State | None = None) -> str:
     )
 
 
+def _look(store: Path, state: State, rules: Rules, now_ms: int, boot: str) -> State:
+    """Find damage, go on with another store where there is some, and return what is to be remembered then.
+
+    Raises:
+        StoreDamaged, StoreUnsuitable, StoreSuspect, OSError: see ``prepare_store``.
+    """
+    damage = find_damage(store, state, boot=boot, now_ms=now_ms)
+    if damage is not None:
+        state = _go_on(store, damage, state, rules, now_ms)
+    elif is_marked(store, state):
+        text = "%s: damage was met (%s), and every page fits; if it happens again within a day, it counts as damaged"
+        log.warning(text, store, state.damage)
+        state = state._replace(doubted_at_ms=now_ms)
+    elif _is_unclean(state, boot) and state.starts >= MOST_STARTS:
+        _stop_starting(store, state)
+    return state._replace(damage="", damaged_inode=0, damaged_position=0)
+
+
+def _take_back(store: Path, before: State) -> None:
+    """Count a start no more that has failed with a word: what was remembered before it is so again."""
+    now = read_state(store)
+    if now.looking:  # else it was written meanwhile how it has ended
+        with contextlib.suppress(OSError):
+            write_state(store, before._replace(placing=now.placing, starts=0, looking=""))
+
+
 def _is_unclean(state: State, boot: str) -> bool:
     """Say whether the node has not ended in order since the machine was started, or may not have."""
-    return bool(state.running) and state.running in (boot, UNKNOWN)
+    return _may_be(state.running, boot)
+
+
+def _may_be(remembered: str, boot: str) -> bool:
+    """Say whether what is remembered of a start of the machine, if anything, may be of this one. Pure."""
+    return bool(remembered) and remembered in (boot, UNKNOWN)
 
 
 def _has_bytes(store: Path) -> bool:
@@ -166,11 +216,14 @@ def _stop_starting(store: Path, state: State) -> None:
         StoreSuspect: always.
     """
     with contextlib.suppress(OSError):
-        write_state(store, state._replace(starts=0))
+        write_state(store, state._replace(starts=0, looking=""))
+    found = (
+        f"the last one while {store} was looked at, or mended" if state.looking else f"and every page of {store} fits"
+    )
     raise StoreSuspect(
-        f"{state.starts} starts in a row have been ended from outside, or by a defect, before the node listened, and"
-        f" every page of {store} fits: look into the log, {REPAIR}, see to the memory and the disk of this machine, and"
-        " start the node again, or go on from a backup with `shine-node recover --force`"
+        f"{state.starts} starts in a row have been ended from outside, or by a defect, before the node listened,"
+        f" {found}: look into the log, {REPAIR}, see to the memory and the disk of this machine, and start the node"
+        " again, or go on from a backup with `shine-node recover --force`"
     )
 
 

@@ -51,6 +51,8 @@ class State(NamedTuple):
     """How many starts in a row, up to the last one, have neither come as far as listening, nor ended in order."""
     placing: str = ""
     """The name that the store's file is given while another takes its place, where there is no store for a moment."""
+    looking: str = ""
+    """The start of the machine in which a node looks at the store, empty once it has seen what there is to see."""
 
 
 def state_file(store: Path) -> Path:

@@ -12,6 +12,7 @@ from shine_node.store.recovery import start as start_module
 from shine_node.store.recovery import succeed
 from shine_node.store.recovery.decide import QUIET_MS
 from shine_node.store.recovery.start import (
+    LONG_START_SECONDS,
     MOST_STARTS,
     Rules,
     end_run,
@@ -226,8 +227,89 @@ def test_a_loop_of_starts_that_are_ended_has_an_end(tmp_path: Path) -> None:
     assert read_state(path).starts == 0
 
 
+def test_starts_are_counted_where_the_start_of_the_machine_is_not_known(tmp_path: Path) -> None:
+    path = full_store(tmp_path)
+    write_state(path, State(known=True, starts=MOST_STARTS))  # the last one has ended in order
+    prepare_store(path, rules(tmp_path), now_ms=NOW, boot="")
+    assert read_state(path) == State(known=True, running="unknown", starts=1)
+    write_state(path, State(known=True, looking="unknown", starts=MOST_STARTS))
+    with pytest.raises(StoreSuspect, match="was looked at"):
+        prepare_store(path, rules(tmp_path), now_ms=NOW, boot="")
+
+
+def test_a_start_that_took_long_until_it_was_broken_off_stays_counted(tmp_path: Path) -> None:
+    path = full_store(tmp_path)
+    for seconds, starts in ((LONG_START_SECONDS, 2), (LONG_START_SECONDS - 1, 0)):
+        write_state(path, State(known=True, looking="b", starts=2))
+        end_start(path, seconds=seconds)
+        assert read_state(path).starts == starts
+
+
 def test_that_it_has_started_may_not_be_written_down(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = full_store(tmp_path)
     state_file(path).with_name("shine.mdb.state.new").mkdir()
     end_start(path)
     assert "that the node has started cannot be written down" in caplog.text
+
+
+class Killed(BaseException):
+    """What ends a process: nothing of it is done any more."""
+
+
+@pytest.mark.parametrize("where", ["find_damage", "_go_on"])
+def test_a_loop_of_starts_that_are_ended_while_they_look_has_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    path = damaged_store(tmp_path)
+
+    def kill(*arguments: object, **options: object) -> None:
+        raise Killed
+
+    for _ in range(2):  # the owner starts it again
+        with monkeypatch.context() as killing:
+            killing.setattr(start_module, where, kill)
+            for number in range(MOST_STARTS):
+                with pytest.raises(Killed):
+                    prepare_store(path, rules(tmp_path), now_ms=NOW, boot="b")
+                assert read_state(path) == State(starts=number + 1, looking="b")
+            with pytest.raises(StoreSuspect, match=r"3 starts in a row .*, the last one while .* was looked at"):
+                prepare_store(path, rules(tmp_path), now_ms=NOW, boot="b")
+            assert read_state(path) == State()
+            for number in range(2 * MOST_STARTS):  # a loss of power says nothing
+                with pytest.raises(Killed):
+                    prepare_store(path, rules(tmp_path), now_ms=NOW, boot=f"b{number}")
+            state_file(path).unlink()
+    write_state(path, State(starts=2, looking="b"))
+    prepare_store(path, rules(tmp_path), now_ms=NOW, boot="b")
+    assert (read_state(path).starts, read_state(path).looking) == (1, ""), "the first one of another store"
+
+
+def test_a_mark_outlives_a_look_that_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = full_store(tmp_path)
+    end_run(path, damage="MDB_CORRUPTED")
+    marked = read_state(path)
+
+    def kill(*arguments: object, **options: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as killing:
+        killing.setattr(start_module, "find_damage", kill)
+        with pytest.raises(Killed):
+            prepare_store(path, rules(tmp_path), now_ms=NOW, boot="b")
+    assert read_state(path) == marked._replace(starts=1, looking="b")
+    prepare_store(path, rules(tmp_path), now_ms=NOW, boot="b")
+    assert read_state(path).doubted_at_ms == NOW
+
+
+def test_a_look_that_fails_with_a_word_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = full_store(tmp_path)
+    prepare_store(path, rules(tmp_path), now_ms=NOW, boot="b")
+
+    def fail(*arguments: object, **options: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(start_module, "examine_file", fail)
+    for _ in range(2 * MOST_STARTS):
+        with pytest.raises(OSError, match="Input/output error"):
+            prepare_store(path, rules(tmp_path), now_ms=NOW, boot="b")
+        assert read_state(path)._replace(known=True) == State(known=True, running="b")
