@@ -25,6 +25,7 @@ __all__ = [
 
 UNKNOWN = "unknown"
 """In the place of a start of the machine: it may be this one."""
+MAX_NAME_BYTES = 255
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -72,6 +73,9 @@ def read_state(store: Path) -> State:
     usable: dict[str, Any] = {
         name: fields[name] for name, value in default.items() if type(fields.get(name)) is type(value)
     }
+    for name in ("kept", "placing"):
+        if not _is_beside(store, usable.get(name, "")):
+            usable[name] = ""
     return State(**usable)
 
 
@@ -133,6 +137,12 @@ def boot_id() -> str:
         return _BOOT_ID.read_text().strip()
     except OSError:
         return ""
+
+
+def _is_beside(store: Path, name: str) -> bool:
+    """Say whether a name can be that of a file that was set aside beside the store: a bit may have flipped. Pure."""
+    begins = name.startswith(store.name + ".")
+    return begins and "/" not in name and "\0" not in name and len(os.fsencode(name)) <= MAX_NAME_BYTES
 
 
 def _position(store: Path) -> int:

@@ -23,7 +23,7 @@ from tests.store.verifying.full import full_store
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     path = tmp_path / "shine.mdb"
     assert read_state(path) == State()
-    state = State(True, "boot", "broken", 5, 6, 7, 8, "a backup", "name", 2)
+    state = State(True, "boot", "broken", 5, 6, 7, 8, "a backup", "shine.mdb.kept", 2, "shine.mdb.placing", "boot")
     write_state(path, state)
     assert read_state(path) == state
     assert state_file(path).stat().st_mode & 0o777 == 0o600
@@ -35,6 +35,16 @@ def test_what_cannot_be_read_is_nothing(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "shine.mdb"
     state_file(path).write_bytes(content)
     assert read_state(path) == State()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["/etc/passwd", "shine.mdb", "shine.mdb./x", "shine.mdb.\0", "..", "other.mdb.damaged-1", "shine.mdb." + "x" * 250],
+)
+def test_what_is_no_name_beside_the_store_is_none(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "shine.mdb"
+    write_state(path, State(known=True, kept=name, placing=name))
+    assert read_state(path) == State(known=True)
 
 
 def test_a_mark_is_of_one_file_as_it_was(tmp_path: Path) -> None:
