@@ -90,9 +90,16 @@ def _connect(config: Config, config_path: Path, seconds: float) -> socket.socket
 
 def _if_moved(config: Config) -> str:
     """Return what to think of where no node has used the data folder yet."""
+    from shine_node.store.files import StoreError
+    from shine_node.store.recovery.presence import refuse_gone
+
     folder = config.server.data_dir
+    store = folder / STORE_FILE
     try:
-        (folder / STORE_FILE).stat()
+        refuse_gone(store)
+        store.stat()
+    except StoreError as error:
+        return f". Of its store: {error}"
     except FileNotFoundError:
         return (
             f". There is no store in {folder} yet: a node that runs while server.dataDir was changed answers at its"

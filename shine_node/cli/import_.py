@@ -41,7 +41,7 @@ def add_parser(commands: SubCommands) -> None:
         "--force",
         action="store_true",
         help="take also what is left of a file that was cut or changed, and, of an export of another server, what is of"
-        " users of this one",
+        " users of this one; and make a new store where there was one that is gone",
     )
     parser.add_argument("file", metavar="FILE", help="the file to read; - is the standard input")
     parser.set_defaults(run=run)
@@ -52,11 +52,12 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises:
         ConfigError; ExportError: it is no whole export of this server, and nothing was imported; StoreError: the node
-        runs, or the store cannot be opened; StorageFull: what was imported before stays.
+        runs, or the store cannot be opened, or is gone; StorageFull: what was imported before stays.
     """
     from shine_node.cli.owner import as_owner
-    from shine_node.cli.store_place import store_folder
+    from shine_node.cli.store_place import settle_store, store_folder
     from shine_node.config import load_config
+    from shine_node.node import STORE_FILE
     from shine_node.store.export_file import ExportError, check_whole, read_header
 
     config = load_config(arguments.config)
@@ -75,6 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
         stream.seek(0)
         stream.readline()
         with as_owner(folder):
+            settle_store(folder / STORE_FILE, may_begin_anew=arguments.force)
             imported = _import(stream, config, folder, foreign=foreign)
     print(f"{imported.stored} lines stored, {imported.known} passed over, {imported.refused} refused")
     return REFUSED if imported.refused else OK

@@ -8,24 +8,41 @@ from pathlib import Path
 from shine_node.config import Config
 from shine_node.node import STORE_FILE
 from shine_node.store.environment import StoreError
+from shine_node.store.recovery.presence import refuse_gone
+from shine_node.store.recovery.unfinished import finish_unheld
 
-__all__ = ["find_store", "open_given", "protect_store", "store_folder"]
+__all__ = ["find_store", "open_given", "protect_store", "settle_store", "store_folder"]
 
 
 def find_store(config: Config) -> Path:
     """Return the file of the store.
 
     Raises:
-        StoreError: there is none.
+        StoreError: there is none; StoreGone: there was one.
     """
     path = config.server.data_dir / STORE_FILE
     try:
+        refuse_gone(path)
         path.stat()
     except FileNotFoundError:
         raise StoreError(f"{path} is not there yet: the first start of the node makes it, or `user add`") from None
     except OSError as error:
         raise StoreError(f"{path} cannot be used ({error.strerror}): run this as its owner, or as root") from None
     return path
+
+
+def settle_store(store: Path, *, may_begin_anew: bool = False) -> None:
+    """Make ready to open, and so perhaps to make, the store of a node that does not run.
+
+    Args:
+        may_begin_anew: a new one may be made where there was one that is gone.
+
+    Raises:
+        StoreGone: there was one; StoreError: it is in use; OSError: it cannot be looked at.
+    """
+    finish_unheld(store)
+    if not may_begin_anew:
+        refuse_gone(store)
 
 
 def store_folder(config: Config) -> Path:

@@ -116,7 +116,7 @@ def run_list(arguments: argparse.Namespace) -> int:
     from shine_node.store.view import view_store
 
     config = load_config(arguments.config)
-    with view_store(_store_file(config, must_exist=True)) as txn:
+    with view_store(_store_to_read(config)) as txn:
         registrations = list(list_users(txn))  # the snapshot is not kept open for a slow reader of this output
     for registration in registrations:
         standing = _standing(registration, config.server.login)
@@ -148,7 +148,7 @@ def run_show(arguments: argparse.Namespace) -> int:
 
     config = load_config(arguments.config)
     login = login_key(check_login(arguments.login))
-    with view_store(_store_file(config, must_exist=True)) as txn:
+    with view_store(_store_to_read(config)) as txn:
         registration = get_registration(txn, login)
         records = get_records(txn, login)
         used = snapshot_usage(txn, login)
@@ -282,10 +282,14 @@ def _sign_out_offline(config: Config, login: str) -> int:
 
 def _open_store(config: Config, *, must_exist: bool) -> Store:
     """Open the store of a node that does not run."""
+    from shine_node.cli.store_place import find_store, settle_store
     from shine_node.clock import SystemClock
     from shine_node.store.environment import Store, StoreError
 
-    path = _store_file(config, must_exist=must_exist)
+    path = _own_place(config, make=not must_exist)
+    settle_store(path)
+    if must_exist:
+        find_store(config)
     try:
         return Store(path, map_size=config.storage.map_size_mib * 2**20, now_ms=SystemClock().now_ms())
     except StoreError as error:
@@ -293,17 +297,22 @@ def _open_store(config: Config, *, must_exist: bool) -> Store:
         raise StoreError(f"{error}\n{hint}") from None
 
 
-def _store_file(config: Config, *, must_exist: bool) -> Path:
-    """Return the store's file, whose folder is made where that is allowed."""
+def _store_to_read(config: Config) -> Path:
+    from shine_node.cli.store_place import find_store
+
+    _own_place(config)
+    return find_store(config)
+
+
+def _own_place(config: Config, *, make: bool = False) -> Path:
+    """Return the place of the store's file in a folder that this user may use, which is made if that is wanted."""
     from shine_node.node import STORE_FILE
     from shine_node.store.environment import StoreError
 
     folder = config.server.data_dir
     path = folder / STORE_FILE
     try:
-        if must_exist:
-            path.stat()
-        else:
+        if make:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         problem = owner_problem(folder, user=os.geteuid(), owner=folder.stat().st_uid)
     except FileNotFoundError:

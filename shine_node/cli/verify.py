@@ -51,6 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         ConfigError: without ``--store``.
     """
     from shine_node.protocol.errors import ShineError
+    from shine_node.store.recovery.presence import refuse_gone
 
     if arguments.login is not None and arguments.store is None:
         complain("--login goes with --store: otherwise the configuration says which server it is")
@@ -63,6 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         return UNUSABLE
     path, own_login = _store_of(arguments)
     try:
+        refuse_gone(path)
         return _repair(arguments, path, own_login or "") if arguments.repair else _verify(arguments, path, own_login)
     except (ShineError, OSError) as error:
         complain(str(error))

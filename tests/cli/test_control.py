@@ -18,6 +18,7 @@ from shine_node.cli.control import AskRefused, NodeNotRunning, ask
 from shine_node.cli.node_process import NodeProcess
 from shine_node.config import load_config
 from shine_node.control.place import ControlError, Place
+from shine_node.store.recovery.state import State, write_state
 from tests.cli.program import write_config
 from tests.control.test_place import as_user
 from tests.support.nodes import run
@@ -87,6 +88,13 @@ def test_a_node_that_runs_answers(tmp_path: Path, folder: str) -> None:
             await node.stop()
 
     run(story())
+
+
+def test_no_node_runs_and_its_store_is_gone(asking: Asking) -> None:
+    asking.data.mkdir(exist_ok=True)
+    write_state(asking.data / "shine.mdb", State(known=True))
+    with pytest.raises(NodeNotRunning, match=r"is a service\. Of its store: there was a store .* put it back"):
+        asking()
 
 
 def test_no_node_runs(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 
 from shine_node.cli import owner
-from shine_node.cli.store_place import find_store, open_given, protect_store, store_folder
+from shine_node.cli.store_place import find_store, open_given, protect_store, settle_store, store_folder
 from shine_node.config import load_config
 from shine_node.store.environment import Store, StoreError
+from shine_node.store.files import StoreGone
+from shine_node.store.recovery.state import State, read_state, write_state
 from tests.cli.program import write_config
 
 
@@ -25,6 +27,17 @@ def test_a_store_that_is_there(config, tmp_path):
     Store(folder / "shine.mdb", map_size=2**24).close()
     assert find_store(config) == folder / "shine.mdb"
     assert store_folder(config) == folder
+
+
+def test_a_store_that_is_gone(config, tmp_path):
+    store = store_folder(config) / "shine.mdb"
+    settle_store(store)
+    write_state(store, State(known=True, placing="shine.mdb.damaged-1"))
+    for refuse in (settle_store, lambda store: find_store(config)):
+        with pytest.raises(StoreGone, match="put it back"):
+            refuse(store)
+    assert read_state(store).placing == ""
+    settle_store(store, may_begin_anew=True)
 
 
 def test_a_folder_that_cannot_be_used(config, tmp_path, monkeypatch):

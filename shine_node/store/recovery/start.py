@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shine_node.protocol.errors import ShineError
-from shine_node.store.files import StoreDamaged, StoreGone, StoreSuspect, examine_file, take_lock
+from shine_node.store.files import StoreDamaged, StoreSuspect, examine_file, take_lock
 from shine_node.store.recovery.decide import QUIET_MS, Way, decide
+from shine_node.store.recovery.presence import find_gone, has_bytes
 from shine_node.store.recovery.state import (
     UNKNOWN,
     State,
     is_marked,
     mark_damage,
     read_state,
-    state_file,
     write_state,
 )
 from shine_node.store.recovery.unfinished import finish_placing
@@ -93,7 +93,7 @@ def prepare_store(store: Path, rules: Rules, *, now_ms: int, boot: str) -> None:
             raise
         try:
             # A new one is known once it is there: until then a start may fail for other reasons.
-            known = state.known or _has_bytes(store)
+            known = state.known or has_bytes(store)
             starts = state.starts + 1 if in_row else 1  # of another store that was put there, it is the first one
             write_state(store, state._replace(known=known, running=running, starts=starts))
         except OSError as error:  # a full disk is no obstacle to reading
@@ -109,7 +109,7 @@ def end_run(store: Path, *, damage: str = "") -> None:
             mark_damage(store, damage)
         else:
             state = read_state(store)
-            write_state(store, state._replace(known=state.known or _has_bytes(store), running="", starts=0, looking=""))
+            write_state(store, state._replace(known=state.known or has_bytes(store), running="", starts=0, looking=""))
     except OSError as error:
         log.warning("how this run has ended cannot be written down (%s): the next start looks longer", error)
 
@@ -124,7 +124,7 @@ def end_start(store: Path, *, seconds: float = 0.0) -> None:
         return
     try:
         state = read_state(store)
-        write_state(store, state._replace(known=state.known or _has_bytes(store), starts=0, looking=""))
+        write_state(store, state._replace(known=state.known or has_bytes(store), starts=0, looking=""))
     except OSError as error:
         log.warning("that the node has started cannot be written down (%s)", error)
 
@@ -138,10 +138,8 @@ def find_damage(store: Path, state: State, *, boot: str, now_ms: int, thorough: 
     Raises:
         StoreUnsuitable: it is of another machine or program; OSError: it cannot be read.
     """
-    if state.known and not store.exists():
-        return StoreGone(store, "it is not there", remembered=state_file(store))
-    if state.known and not _has_bytes(store):
-        return StoreGone(store, "it is empty, and was not", remembered=state_file(store))
+    if (gone := find_gone(store, state)) is not None:
+        return gone
     marked = is_marked(store, state)
     try:
         examine_file(store, thorough=thorough or marked or _is_unclean(state, boot))
@@ -200,13 +198,6 @@ def _is_unclean(state: State, boot: str) -> bool:
 def _may_be(remembered: str, boot: str) -> bool:
     """Say whether what is remembered of a start of the machine, if anything, may be of this one. Pure."""
     return bool(remembered) and remembered in (boot, UNKNOWN)
-
-
-def _has_bytes(store: Path) -> bool:
-    try:
-        return store.stat().st_size > 0
-    except FileNotFoundError:
-        return False
 
 
 def _stop_starting(store: Path, state: State) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+from shine_node.store.files import take_lock
 from shine_node.store.recovery.state import read_state, write_state
 
-__all__ = ["finish_placing"]
+__all__ = ["finish_placing", "finish_unheld"]
 
 
 def finish_placing(store: Path) -> None:
@@ -27,3 +29,18 @@ def finish_placing(store: Path) -> None:
         elif kept.exists():
             kept.replace(store)
     write_state(store, state._replace(placing=""))
+
+
+def finish_unheld(store: Path) -> None:
+    """Do the same where nobody holds the lock, which is taken only if there is something to end.
+
+    Raises:
+        StoreError: the store is in use; OSError: that cannot be done.
+    """
+    if not read_state(store).placing:
+        return
+    lock = take_lock(store)
+    try:
+        finish_placing(store)
+    finally:
+        os.close(lock)
