@@ -108,20 +108,27 @@ class Quotas:
         if blocks(txn, key.owner, key.peer):
             raise Forbidden(f"{key.owner} takes no messages from {key.peer}")
 
-    def count_sent(self, key: ItemKey) -> None:
-        """Count a receipt or tombstone of a sender, or refuse it; messages are counted where they are stored.
+    def check_sent(self, key: ItemKey) -> None:
+        """Refuse one receipt or tombstone more than a sender may send on a day.
 
         Raises:
             RateLimited: ``REFERENCES_A_MESSAGE`` times ``limits.maxMessagesPerDay``.
         """
-        most = self.limits.max_messages_per_day * REFERENCES_A_MESSAGE
-        if most and key.kind is not Kind.MESSAGE:
+        most = self._references_a_day(key)
+        if most:
             text = f"this server takes {most} receipts and tombstones a day from one user"
             try:
-                self._count(self._references_of_day, key.owner, most, DAY_MS / 1000, text)
+                self._check(self._references_of_day, key.owner, most, DAY_MS / 1000, text)
             except RateLimited:
                 self.refused.count("maxMessagesPerDay", key.owner)
                 raise
+
+    def note_sent(self, key: ItemKey) -> None:
+        """Count a receipt or tombstone of a sender; messages are counted where they are stored."""
+        most = self._references_a_day(key)
+        if most:
+            now = self._clock.monotonic()
+            self._references_of_day.note(key.owner, now, most=most, seconds=DAY_MS / 1000)
 
     def count_received(self, key: ItemKey) -> None:
         """Count what a sender has for a recipient, or refuse it; notes to oneself are not counted.
@@ -138,21 +145,25 @@ class Quotas:
             rates, what, most = self._references, "receipts and tombstones", most * REFERENCES_A_MESSAGE
         text = f"too many {what} from {key.peer} to {key.owner}: send this one later"
         try:
-            self._count(rates, (key.peer, key.owner), most, SECONDS, text)
+            self._check(rates, (key.peer, key.owner), most, SECONDS, text)
         except RateLimited:
             self.refused.count("messagesPerMinutePerSender", key.peer)
             raise
+        rates.note((key.peer, key.owner), self._clock.monotonic(), most=most, seconds=SECONDS)
 
-    def _count(self, rates: Rates[K], who: K, most: int, seconds: float, text: str) -> None:
+    def _references_a_day(self, key: ItemKey) -> int:
+        """Return how many of its kind an item's owner may send, 0 for any number and for messages."""
+        return 0 if key.kind is Kind.MESSAGE else self.limits.max_messages_per_day * REFERENCES_A_MESSAGE
+
+    def _check(self, rates: Rates[K], who: K, most: int, seconds: float, text: str) -> None:
         now = self._clock.monotonic()
         wait = rates.wait(who, now, most=most, seconds=seconds)
         if wait:
             raise RateLimited(text, {"retryAfterMs": int(wait * 1000) + 1})
-        rates.note(who, now, most=most, seconds=seconds)
 
 
 class _Gate(NamedTuple):
-    """A gate of some quotas; what is counted is counted last."""
+    """A gate of some quotas; what is counted is counted last, when nothing can refuse it any more."""
 
     quotas: Quotas
     own: bool
@@ -164,7 +175,12 @@ class _Gate(NamedTuple):
         if self.own and not removes:
             self.quotas.check_bytes(txn, key, grows)
             self.quotas.check_day(txn, key, now_ms)
-            self.quotas.count_sent(key)
+            self.quotas.check_sent(key)
+
+    def sent(self, key: ItemKey, *, removes: bool) -> None:
+        """Count a pair that nothing has refused."""
+        if self.own and not removes:
+            self.quotas.note_sent(key)
 
     def receives(self, txn: Transaction, key: ItemKey, *, grows: int, removes: bool) -> None:
         """Let a recipient's copy pass, or not."""

@@ -28,6 +28,7 @@ from shine_node.store.resync import all_resyncs
 from shine_node.store.schema import SCHEMA_KEY
 from shine_node.store.sessions import all_sessions
 from shine_node.store.settings import all_settings, index_row
+from shine_node.store.unreadable import UnreadableRow
 from shine_node.store.users import get_registration, list_records, other_server
 
 __all__ = ["DERIVED", "count_lines", "export_store"]
@@ -113,12 +114,16 @@ def _items(txn: Transaction, own_login: str) -> Iterator[dict[str, object]]:
 
 
 def _meta(txn: Transaction) -> Iterator[dict[str, object]]:
-    for name, value in txn.scan(Table.META):
-        if name == LINEAGE:
+    for key, value in txn.scan(Table.META):
+        try:
+            name = key.decode("ascii")
+        except UnicodeDecodeError:
+            raise UnreadableRow("the name of a row of meta", key) from None
+        if key == LINEAGE:
             runs = [[run.hex(), end] for run, end in list_runs(txn, txn.snapshot())]
-            yield {"type": "meta", "name": name.decode(), "runs": runs}
-        elif name not in _OF_THE_FILE:
-            yield {"type": "meta", "name": name.decode(), "valueB64": encode_base64(value)}
+            yield {"type": "meta", "name": name, "runs": runs}
+        elif key not in _OF_THE_FILE:
+            yield {"type": "meta", "name": name, "valueB64": encode_base64(value)}
 
 
 def _other(txn: Transaction, owner: str, own_login: str) -> str:

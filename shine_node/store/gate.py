@@ -23,6 +23,9 @@ class Gate(Protocol):
             removes: whether it takes away the bodies of a message that its owner has here.
         """
 
+    def sent(self, key: ItemKey, *, removes: bool) -> None:
+        """Count a pair that ``sends`` let pass, and that is stored now: ``receives`` has been asked too."""
+
     def receives(self, txn: Transaction, key: ItemKey, *, grows: int, removes: bool) -> None:
         """Let a recipient's copy pass that would be stored, or raise a ``Refusal``; all as for ``sends``."""
 

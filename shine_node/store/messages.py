@@ -148,10 +148,14 @@ def store_pair(
     routes = access_servers(txn, incoming.message.to_login)
     here = any(server.server_login.lower() == own_login for server in routes) and not settling
     if gate is not None:
-        if arrival in STORED_ARRIVALS:
+        new = arrival in STORED_ARRIVALS
+        frees = new and removes(txn, outgoing, key)
+        if new:
             grows = _growth(txn, row, incoming.blob, outgoing.blob)
-            gate.sends(txn, key, grows=grows, removes=removes(txn, outgoing, key), now_ms=now_ms)
-        here = here and _takes(txn, incoming, gate, ask=from_client and arrival in STORED_ARRIVALS)
+            gate.sends(txn, key, grows=grows, removes=frees, now_ms=now_ms)
+        here = here and _takes(txn, incoming, gate, ask=from_client and new)
+        if new:
+            gate.sent(key, removes=frees)
     if arrival in STORED_ARRIVALS:
         if here:
             delivery = None

@@ -19,6 +19,7 @@ __all__ = [
     "all_sessions",
     "close_session",
     "close_sessions",
+    "decode_session",
     "get_session",
     "list_sessions",
     "renew_session",
@@ -39,7 +40,7 @@ def get_session(txn: Transaction, session_id: str) -> Session | None:
     if len(key) != SESSION_ID_CHARACTERS:  # LMDB takes neither an empty key nor a long one
         return None
     value = txn.get(Table.SESSIONS, key)
-    return _decode(session_id, value) if value is not None else None
+    return decode_session(session_id, value) if value is not None else None
 
 
 def list_sessions(txn: Transaction, login: str) -> list[Session]:
@@ -66,7 +67,7 @@ def all_sessions(txn: Transaction) -> Iterator[Session]:
         UnreadableRow: one cannot be read.
     """
     for key, value in txn.scan(Table.SESSIONS):
-        yield _decode(key.decode("ascii", "replace"), value)
+        yield decode_session(key.decode("ascii", "replace"), value)
 
 
 def add_session(txn: Transaction, session: Session, *, greatest: int) -> list[Session]:
@@ -126,7 +127,12 @@ def close_sessions(txn: Transaction, login: str) -> None:
             txn.delete(Table.SESSIONS, key[len(prefix) :])
 
 
-def _decode(session_id: str, value: bytes) -> Session:
+def decode_session(session_id: str, value: bytes) -> Session:
+    """Return the session that a value in ``sessions`` holds.
+
+    Raises:
+        UnreadableRow: these bytes are no such value.
+    """
     try:
         session = Session(session_id, *orjson.loads(value))
     except (ValueError, TypeError):

@@ -156,6 +156,32 @@ def test_receipts_and_tombstones_of_nothing_have_a_larger_bound_a_day_and_what_r
     run(story())
 
 
+def test_what_the_minute_refuses_is_not_counted_for_the_day(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Rooms(tmp_path) as rooms:
+            await people(rooms)
+            await rooms.know("dora", OWN)
+            limit(rooms, max_messages_per_day=5, messages_per_minute_per_sender=1)
+            never = [make_pair("alice", "bob", nonce=100 + n).incoming.message for n in range(5)]
+            for number in range(4):
+                await rooms.accept(tombstone_of(never[number], nonce=200 + number))
+            late = tombstone_of(never[4], nonce=204)
+            for _ in range(16):
+                await refused(rooms, RateLimited, late)
+            assert rooms.quotas.refused.counts["messagesPerMinutePerSender"] == 16
+            await rooms.clock.advance(60)
+            await rooms.accept(tombstone_of(make_pair("alice", "dora", nonce=300).incoming.message, nonce=301))
+            for number in range(15):  # with these it is 20
+                stone = tombstone_of(
+                    make_pair("alice", "carol", nonce=400 + number).incoming.message, nonce=500 + number
+                )
+                await rooms.accept(stone)
+            await refused(rooms, RateLimited, late)
+            assert rooms.quotas.refused.counts["maxMessagesPerDay"] == 1
+
+    run(story())
+
+
 def test_tombstones_of_what_never_was_do_not_fill_the_store(tmp_path: Path) -> None:
     async def story() -> None:
         async with Rooms(tmp_path) as rooms:

@@ -771,6 +771,7 @@ class Keeper:
         self.asked: list[tuple[str, str, int]] = []
         self.removes: list[bool] = []
         """What it was told with each question: whether a message is removed."""
+        self.counted: list[str] = []
 
     def sends(self, txn: Transaction, key: ItemKey, *, grows: int, removes: bool, now_ms: int) -> None:
         assert (txn.writes, now_ms) == (0, NOW)
@@ -781,6 +782,10 @@ class Keeper:
         assert txn.writes == 0
         self.removes.append(removes)
         self._ask("receives", key, grows, self.refusals[1])
+
+    def sent(self, key: ItemKey, *, removes: bool) -> None:
+        assert removes in self.removes
+        self.counted.append(key.owner)
 
     def _ask(self, what: str, key: ItemKey, grows: int, refusal: Refusal | None) -> None:
         self.asked.append((what, key.owner, grows))
@@ -819,6 +824,7 @@ def test_a_gate_is_asked_for_both_owners_by_how_much_what_they_have_grows(store:
     assert gate.asked[2:] == growth
     put_through(store, make_pair("alice", "carol"), gate)
     assert [owner for _, owner, _ in gate.asked[4:]] == ["alice"], "carol is at home elsewhere"
+    assert gate.counted == ["alice"] * 3, "each that was stored, and none twice"
 
 
 def test_a_sender_that_may_not_leaves_nothing_behind(store: Store) -> None:
@@ -849,6 +855,7 @@ def test_who_sends_too_fast_is_told_so_where_it_is_new_and_comes_from_a_client(s
     with pytest.raises(RateLimited):
         put_through(store, pair, gate)
     assert row_of(store, pair.outgoing) is None
+    assert not gate.counted
     assert put_through(store, pair, gate, from_client=False).state is DeliveryState.ACCEPTED
     assert put_through(store, pair, gate).arrival is Arrival.SAME
 

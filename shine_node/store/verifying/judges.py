@@ -45,7 +45,10 @@ _LINEAGE_ENTRY_BYTES = 16
 def judge_meta(context: Context, key: bytes, value: bytes) -> None:
     """Judge a row of ``meta`` whose form is known here."""
     try:
-        if key == SCHEMA_KEY:
+        name = key.decode("ascii")  # an export names every row
+        if not name.isprintable():
+            readable = False
+        elif key == SCHEMA_KEY:
             readable = unpack_number(value) <= SCHEMA_VERSION
         elif key == OWNER_KEY:
             readable = is_login(value.decode())

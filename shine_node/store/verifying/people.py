@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import orjson
-
 from shine_node.protocol.access import is_newer, record_order
 from shine_node.protocol.logins import check_login, is_login
 from shine_node.protocol.sessions import Session
 from shine_node.protocol.settings import Setting, setting_text
 from shine_node.store.layout import Table, pack_number, unpack_number
 from shine_node.store.resync import decode_work
+from shine_node.store.sessions import decode_session
 from shine_node.store.settings import decode_setting
 from shine_node.store.users import Registration, encode_servers, history_key
 from shine_node.store.verifying.context import UNREADABLE, Context, Record, is_entry_of
@@ -246,10 +245,10 @@ def _put_back(context: Context, value: bytes, own: Registration) -> tuple[Put, .
 
 def _session(key: bytes, value: bytes) -> Session | None:
     try:
-        session = Session(key.decode("ascii"), *orjson.loads(value))
+        session = decode_session(key.decode("ascii"), value)
     except UNREADABLE:
         return None
-    return session if isinstance(session.login, str) and is_login(session.login) else None
+    return session if is_login(session.login) else None
 
 
 def _drop(problem: Problem, table: Table, key: bytes, text: str) -> Finding:

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shine_node.store.environment import Store, Transaction
+from shine_node.store.exporting import export_store
 from shine_node.store.layout import Table
-from shine_node.store.verifying.findings import Report
+from shine_node.store.soundness import look_through
+from shine_node.store.verifying.findings import Problem, Report
 from shine_node.store.verifying.repair import Quarantine
 from shine_node.store.verifying.verify import mend_store, verify_store
 from tests.store.rich import MEMORY
@@ -70,6 +72,8 @@ class Bench:
                     assert (self._read(), quarantine.rows) == (rows, kept)
             with self._store.read() as txn:
                 check_indexes(txn)
+                assert look_through(txn) == [] or report.counts[Problem.LOST_RECORD], "a backup of it is good"
+                list(export_store(txn, own_login=OWN, at_ms=NOW, program="test"))
             quarantined = self._quarantined()
             before: dict[Row, bytes] = {
                 row: value for row, value in {**self.rows, **damage}.items() if value is not None

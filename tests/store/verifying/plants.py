@@ -355,6 +355,10 @@ PEOPLE: dict[str, tuple[Plant, Problem]] = {
     ),
     "a resync cannot be read": (alter(Table.RESYNC, lambda value: b""), Problem.UNREADABLE),
     "a session cannot be read": (alter(Table.SESSIONS, lambda value: b"[1]"), Problem.UNREADABLE),
+    "a session of another type": (
+        alter(Table.SESSIONS, lambda value: value.replace(str(NOW).encode(), b"-6.0", 1)),
+        Problem.UNREADABLE,
+    ),
     "a session of nobody": (
         alter(Table.SESSIONS, lambda value: value.replace(b"alice", b"nobody")),
         Problem.DANGLING,
@@ -391,6 +395,7 @@ META: dict[str, tuple[Plant, Problem]] = {
     "its server is no text": (add(Table.META, b"server_login", b"\xff"), Problem.UNREADABLE),
     "the lineage cannot be read": (add(Table.META, b"lineage", b"x"), Problem.UNREADABLE),
     "a place cannot be read": (add(Table.META, b"access_seq x", b"x"), Problem.UNREADABLE),
+    "a name is no text": (add(Table.META, b"serv\xe5r_login", b"a.server"), Problem.UNREADABLE),
     "a mark cannot be read": (add(Table.META, b"peer_mark x", b"\xff"), Problem.UNREADABLE),
 }
 

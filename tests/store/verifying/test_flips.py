@@ -84,6 +84,16 @@ def test_some_bits_of_every_row_of_every_table(full: Bench) -> None:
         demand(full, moved(row, value, flip_bit(row[1], number * 7 % len(row[1]), number)))
 
 
+def test_every_byte_of_the_names_in_meta_and_of_a_session(full: Bench) -> None:
+    """After a repair a backup and an export succeed: the bench demands it of every damage."""
+    for row, value in full.of(Table.META).items():
+        for at in range(len(row[1])):
+            full.mend(moved(row, value, flip_bit(row[1], at, 7)))
+    for row, value in full.of(Table.SESSIONS).items():
+        for at in range(len(value)):
+            full.mend({row: flip_bit(value, at, at)})
+
+
 @settings(deadline=None)
 @given(st.data())
 def test_several_bits_of_access_records(people: Bench, data: st.DataObject) -> None:
