@@ -93,9 +93,8 @@ def run(arguments: argparse.Namespace) -> int:
             full=arguments.verify,
         )
         place, problems = made.place, made.problems
-        old = (
-            old_backups(place.parent, own_login, arguments.keep) if arguments.keep is not None and not problems else []
-        )
+        keep = arguments.keep if not problems else None
+        old = old_backups(place.parent, own_login, keep, place.name) if keep is not None else []
         for path in old:
             path.unlink()
     if made.owner != own_login:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from shine_node.store.recovery.backups import find_backups, open_backup
 
-__all__ = ["OLD_DAYS", "NewestBackup", "backup_warnings", "read_newest"]
+__all__ = ["OLD_DAYS", "NewestBackup", "backup_warnings", "in_own_thread", "read_newest"]
+
+T = TypeVar("T")
 
 OLD_DAYS = 3
 """A nightly backup that has failed twice in a row is older than that."""
@@ -48,6 +54,25 @@ def read_newest(folder: Path, own_login: str) -> NewestBackup:
     except OSError as error:
         problem = str(error.strerror)
     return NewestBackup(folder, newest.path, newest.made_at_ms, newest.size, problem)
+
+
+def in_own_thread(work: Callable[[], T], name: str) -> asyncio.Future[T]:
+    """Do what may never end in a thread of its own, which the end of the process does not wait for.
+
+    Args:
+        work: does not raise.
+        name: of the thread.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def run() -> None:
+        result = work()
+        with contextlib.suppress(RuntimeError):  # the loop has closed meanwhile
+            loop.call_soon_threadsafe(lambda: None if future.done() else future.set_result(result))
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future
 
 
 def backup_warnings(newest: NewestBackup, *, wanted: bool, now_ms: int) -> list[str]:

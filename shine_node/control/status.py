@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from shine_node import __version__
 from shine_node.clock import Clock, is_synchronised
 from shine_node.config import Config, is_credential, lacks_credentials
-from shine_node.control.backups import NewestBackup, backup_warnings, read_newest
+from shine_node.control.backups import NewestBackup, backup_warnings, in_own_thread, read_newest
 from shine_node.control.health import (
     DAY_MS,
     LEAST_FREE_MIB,
@@ -91,6 +91,7 @@ class Status:
         self._gauges = gauges
         self._started = clock.monotonic()
         self._missing = lacks_credentials(os.environ)
+        self._looking: asyncio.Future[NewestBackup] | None = None
 
     async def status(self, payload: Mapping[str, Any]) -> dict[str, object]:
         """Return the state of the node; ``warnings`` is empty where all is well. No member of the payload counts.
@@ -158,13 +159,17 @@ class Status:
         }
 
     async def _newest_backup(self) -> NewestBackup:
-        """Look for it in a thread: its disk may be a slow one, or one that is gone."""
+        """Look for it in a thread of its own: its disk may be a slow one, or one that is gone.
+
+        At most one look is under way, for as long as that takes; the threads that others share are not held up by it.
+        """
         rules = store_rules(self._config)
-        looking = asyncio.to_thread(read_newest, rules.backups, rules.own_login)
-        try:
-            return await asyncio.wait_for(looking, BACKUP_SECONDS)
-        except TimeoutError:
-            return NewestBackup(rules.backups, problem=f"its disk has not answered within {BACKUP_SECONDS} s")
+        if self._looking is None or self._looking.done():
+            self._looking = in_own_thread(lambda: read_newest(rules.backups, rules.own_login), "backups")
+        done, _ = await asyncio.wait({self._looking}, timeout=BACKUP_SECONDS)
+        if done:
+            return self._looking.result()
+        return NewestBackup(rules.backups, problem=f"its disk has not answered within {BACKUP_SECONDS} s")
 
     def _comfortable(self) -> int:
         return comfortable_mib(self._gauges.config().storage.min_free_mib)

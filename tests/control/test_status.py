@@ -15,6 +15,7 @@ import pytest
 from shine_node import __version__
 from shine_node.config import Config, config_from_mapping
 from shine_node.control import status as status_module
+from shine_node.control.backups import NewestBackup
 from shine_node.control.health import DAY_MS, NO_CREDENTIAL
 from shine_node.control.status import WATCH_SECONDS, Gauges, Status
 from shine_node.peers.snapshot import LinkState, PoolSnapshot
@@ -46,16 +47,30 @@ def config(min_free_mib: int = 0, **server: object) -> Config:
 
 
 def test_a_disk_of_the_backups_that_does_not_answer(store: Store, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
-    answered = threading.Event()
+    answered, looks = threading.Event(), []
+
+    def read(folder: Path, own_login: str) -> NewestBackup:
+        looks.append(threading.current_thread().daemon)
+        answered.wait(60)
+        return NewestBackup(folder, folder / "shine-a.mdb", 1, 2)
+
     monkeypatch.setattr(status_module, "BACKUP_SECONDS", 0.01)
-    monkeypatch.setattr(status_module, "read_newest", lambda folder, own_login: answered.wait(60))
+    monkeypatch.setattr(status_module, "read_newest", read)
 
     async def story() -> None:
+        status = make_status(store, ManualClock())
         try:
-            answer = await make_status(store, ManualClock()).status({})
+            for _ in range(20):  # more than there are threads that the whole process shares
+                answer = await status.status({})
+                assert "(its disk has not answered within 0.01 s)" in str(answer["warnings"])
+            assert looks == [True]
+            await asyncio.wait_for(asyncio.to_thread(lambda: None), 30)
         finally:
             answered.set()
-        assert "(its disk has not answered within 0.01 s)" in str(answer["warnings"])
+        monkeypatch.setattr(status_module, "BACKUP_SECONDS", 30)
+        assert (await status.status({}))["backup"]["fileBytes"] == 2
+        assert (await status.status({}))["backup"]["fileBytes"] == 2
+        assert len(looks) in (2, 3)
 
     run(story())
 

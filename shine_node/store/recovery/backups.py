@@ -78,10 +78,14 @@ def find_backups(folder: Path, own_login: str) -> list[Backup]:
     return [backup for _, backup in sorted(found, reverse=True)]
 
 
-def old_backups(folder: Path, own_login: str, keep: int) -> list[Path]:
+def old_backups(folder: Path, own_login: str, keep: int, newest: str) -> list[Path]:
     """Return this server's dated backups in a folder but the newest ones, the oldest first.
 
-    By their names alone: what does not say that it is this server's may be another's that shares the folder.
+    By their names alone: what does not say that it is this server's may be another's that shares the folder. Those of
+    times to come, of a clock that was wrong, are neither counted nor returned: they would push out each new one.
+
+    Args:
+        newest: the name of the one that was made now.
 
     Raises:
         OSError: the folder cannot be read.
@@ -92,7 +96,8 @@ def old_backups(folder: Path, own_login: str, keep: int) -> list[Path]:
             found = _DATED.fullmatch(entry.name)
             if found is not None and found[1] == own_login and entry.is_file(follow_symlinks=False):
                 dated.append((found[2], int(found[3] or 1), entry.name))
-    return [folder / name for _, _, name in sorted(dated)[:-keep]]
+    made = next((one for one in dated if one[2] == newest), None)
+    return [folder / name for _, _, name in sorted(one for one in dated if made is not None and one <= made)[:-keep]]
 
 
 def open_backup(path: Path, *, trusted: bool = False, link: bool = True) -> int:

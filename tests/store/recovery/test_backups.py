@@ -23,10 +23,18 @@ def test_a_name_says_whose_it_is(tmp_path: Path, login: str) -> None:
         (tmp_path / name).touch()
         for other in LOGINS:
             (tmp_path / backup_name(other, NOW - 10**9)).touch()
-    left = [path.name for path in old_backups(tmp_path, login, 1)]
+    left = [path.name for path in old_backups(tmp_path, login, 1, names[-1])]
     assert left == [backup_name(login, NOW - 10**9), *names[:-1]], "by time, then by number"
-    assert old_backups(tmp_path, login, 5) == []
-    assert old_backups(tmp_path, "nobody", 1) == []
+    assert old_backups(tmp_path, login, 5, names[-1]) == []
+    assert old_backups(tmp_path, "nobody", 1, names[-1]) == []
+
+
+def test_names_of_times_to_come_push_out_no_new_backup(tmp_path: Path) -> None:
+    names = [backup_name("home", NOW + hours * 3_600_000) for hours in range(-2, 1)]
+    for name in (*names, *(backup_name("home", NOW + years * 10**11) for years in range(1, 4))):
+        (tmp_path / name).touch()
+    for keep, removed in ((1, names[:2]), (2, names[:1]), (3, [])):
+        assert [path.name for path in old_backups(tmp_path, "home", keep, names[-1])] == removed
 
 
 @pytest.mark.parametrize("name", ["shine-20260131-031700.mdb", "shine-x.mdb", "shine-Home-20260131-031700.mdb", "x"])
