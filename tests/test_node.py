@@ -520,8 +520,9 @@ def test_what_became_of_a_damaged_store_is_told(tmp_path: Path) -> None:
             assert one._problems() == []
             await one.store.write(lambda txn: begin_refill(txn, ["friend"]))
             path = one.store.path
-            path.with_name("kept").touch()
-            write_state(path, State(recovered_from="the backup x", kept="kept"))
+            kept = path.with_name(f"{path.name}.damaged-1")
+            kept.touch()
+            write_state(path, State(recovered_from="the backup x", kept=kept.name))
             first, second = one._problems()
             assert "goes on with the backup x" in first
             assert second == "the store began empty: friend must yet tell who the users here are"
